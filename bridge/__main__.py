@@ -54,7 +54,7 @@ def _variables() -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser of one command. Imports the command's module only when that command is chosen."""
+    """Argument parser of one bridge command. Imports the command's module only when that command is chosen."""
 
     fill: Fill | None = None
 
@@ -74,7 +74,10 @@ def _serve(parser: argparse.ArgumentParser) -> Run:
 
 
 def _operating(module: str, add_arguments: str = "add_arguments") -> Fill:
-    """Return a function that fills a command's parser with the arguments of `module`; `operate` runs the command."""
+    """Return a function that adds the arguments of the command `module` to a parser.
+
+    That function returns `operate.run`, which runs the command.
+    """
 
     def fill(parser: argparse.ArgumentParser) -> Run:
         from bridge.commands import operate

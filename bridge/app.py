@@ -203,7 +203,7 @@ async def running(
 
 
 async def _raise_today(accounts: Accounts, sprite: str) -> bool:
-    """Raise a sprite's budget for today at its person's request. Return whether the new limit was stored."""
+    """Add one daily budget to a sprite's limit for today. Return False if the database cannot store that."""
     try:
         limit = await accounts.raise_today(sprite)
     except DatabaseError as error:
@@ -224,7 +224,7 @@ async def _followed(
     accounts: Accounts,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Relay, Replicator]]:
-    """Yield the relay, not yet entered, and the followers that replicate sprites' logs into the store."""
+    """Yield the relay, not yet entered, and the replicator, which copies sprites' logs into the store meanwhile."""
     async with Replicator(store, on_death, restorer.losses.kept_words, notices.notifier.forget) as followers:
         relay = Relay(
             host,
@@ -240,7 +240,7 @@ async def _followed(
 
 @asynccontextmanager
 async def _relayed(relay: Relay, host: Restorable, followers: Replicator) -> AsyncIterator[None]:
-    """Run the relay. At the end, follow local sprites until they stop, to replicate their last curation, too."""
+    """Run the relay while the block runs. Then replicate local sprites until they stop, with their last curation."""
     async with relay:
         yield
         if isinstance(host, LocalHost):
@@ -253,7 +253,10 @@ async def _relayed(relay: Relay, host: Restorable, followers: Replicator) -> Asy
 
 @asynccontextmanager
 async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """Yield a session with the operators' handlers for a data folder on which no bridge runs; owns it meanwhile."""
+    """Yield an HTTP session with the operators' handlers in this process, for a data folder on which no bridge runs.
+
+    Owns the data folder while the block runs.
+    """
     url = data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -358,7 +361,7 @@ def _connections(
 
 
 async def _revoke_sprite(waker: Waker, tokens: SpriteTokens, connections: Connections, name: str) -> None:
-    """Cancel a sprite's wake-ups, revoke its token, so that it cannot spend any more, and end its connections."""
+    """Cancel a sprite's wake-ups, revoke its model token, and end its person's sessions with MCP servers."""
     waker.forget(name)
     await tokens.revoke(name)
     await connections.end(name)

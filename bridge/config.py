@@ -30,7 +30,7 @@ KEY_BYTES = 32
 
 
 def read_keys(text: str) -> tuple[bytes, ...]:
-    """Parse keys: `KEY` or `NAME:KEY`, separated by white space or commas, the one in use first.
+    """Parse the store's encryption keys: `KEY` or `NAME:KEY`, separated by white space or commas, the one in use first.
 
     Names are only for readers; a key is identified by its value. Raise ValueError for invalid base64 or another
     length.
@@ -381,7 +381,10 @@ def from_environment(flags: Mapping[str, Any] | None = None) -> Settings:
 
 
 def _memory_note() -> Path | None:
-    """Return the path where integrations/claude-code/scripts/this-machine looks for the note."""
+    """Return the path of the note that tells the Claude Code plugin where memory is, or None without a home folder.
+
+    integrations/claude-code/scripts/this-machine reads the note there.
+    """
     home = os.environ.get("HOME", "").strip()
     folder = os.environ.get("XDG_CONFIG_HOME", "").strip() or (home and f"{home}/.config")
     return Path(folder, "sprite/claude-code") if folder else None

@@ -1,4 +1,4 @@
-"""The agent's side of the protocol: the requests of an editor and their effects."""
+"""The agent's side of the Agent Client Protocol: the requests of an editor and their effects."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _VERSION = "1"
 
 
 class SpriteAgent(Service):
-    """Implement acp's `Agent`, whose methods the library calls by name.
+    """Answer the editor's requests: implement acp's `Agent`, whose methods the library calls by name.
 
     Use with `async with`, which cancels its tasks at the end.
     """
@@ -87,11 +87,11 @@ class SpriteAgent(Service):
         await stack.enter_async_context(self._tasks)
 
     def on_connect(self, client: Client) -> None:
-        """Store the library's client."""
+        """Store the library's client, by which this program sends to the editor."""
         self._editor.client = client
 
     async def initialize(self, protocol_version: int, **_rest: Any) -> schema.InitializeResponse:
-        """Connect to the bridge and return the capabilities."""
+        """Connect to the bridge and tell the editor which features of the protocol this program has."""
         del protocol_version  # The protocol has one version so far; an editor with another one disconnects.
         await self._conversation.open()
         return schema.InitializeResponse(
@@ -111,7 +111,7 @@ class SpriteAgent(Service):
     async def new_session(
         self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
     ) -> schema.NewSessionResponse:
-        """Open another session of the editor for the same conversation; it shows nothing at first."""
+        """Open another session of the editor for the same conversation. It shows no earlier messages."""
         del cwd  # The agent works on its own computer.
         session = Session(f"sprite-{uuid.uuid4()}", self._editor)
         await self._conversation.ready()
@@ -136,7 +136,7 @@ class SpriteAgent(Service):
         return schema.SetSessionConfigOptionResponse(config_options=config_options(state.model, state.effort))
 
     async def prompt(self, session_id: str, prompt: list[ContentBlock], **_rest: Any) -> schema.PromptResponse:
-        """Send a message to the agent. Return when its turn has ended."""
+        """Send the editor's message to the agent, wait for the end of its turn, and return how it ended."""
         session = self._session(session_id)
         self._conversation.touched(session)
         session.spoken()
@@ -174,7 +174,7 @@ class SpriteAgent(Service):
         return await sent.ended
 
     async def _uploaded(self, file: Attachment) -> str:
-        """Upload a file and return its path in the workspace."""
+        """Upload an attached file to the agent's workspace and return its path there."""
         path = None
         for part in upload_chunks(file.name, file.data):
             path = (await self._conversation.ask(part, Ack, _CHUNK_SECONDS)).path

@@ -56,7 +56,7 @@ class _Question:
 
 
 class Questions:
-    """Open permission requests."""
+    """Show the agent's permission requests to the person in the editor, and send the answers to the sprite."""
 
     def __init__(
         self, link: BridgeLink, editor: Editor, tasks: TaskSet, session_for: Callable[[str | None], Session | None]
@@ -71,7 +71,7 @@ class Questions:
     async def keep(
         self, requests: Mapping[str, messages.PermissionRequest], decision: messages.Decision | None = None
     ) -> None:
-        """Ask the editor the open permission requests, and close those that are open no more.
+        """Ask the editor all these open permission requests, and close the shown ones that are not among them.
 
         `decision` is the answer to a request that was just closed. Without it, the status of a running tool
         call stays.
@@ -83,7 +83,7 @@ class Questions:
         self.go_on()
 
     def go_on(self) -> None:
-        """Show or close the permission requests that had to wait until a session was opened."""
+        """Show the permission requests that had no session of the editor before, if there is one now."""
         for question in self._open.values():
             self._go_on(question)
 
@@ -271,14 +271,14 @@ class Conversation:
         self._turns.send(mission_id, message.text)
 
     def cancel(self, session: Session) -> None:
-        """Stop the turns of all messages of a session that have not ended."""
+        """Mark a session's messages as cancelled, and stop the turns of those that have not ended."""
         for prompt in session.prompts:
             prompt.is_cancelled = True
             if prompt.mission_id is not None and not prompt.ended.done():
                 self._tasks.start(self._stop(prompt, prompt.mission_id), "acp-stop")
 
     async def _stop(self, prompt: Prompt, mission_id: str) -> None:
-        """Stop a mission. Always ends the prompt, because an editor waits for the end of a cancelled one."""
+        """Ask the sprite to stop a mission. End its prompt even without an answer: the editor waits for that."""
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 answer = (await self.link.ask(messages.Interrupt(mission_id), timeout_seconds=_ASK_SECONDS)).payload
@@ -374,5 +374,5 @@ class Conversation:
 
 
 def unavailable(words: str) -> RequestError:
-    """Return an error whose message the editor shows."""
+    """Return the RequestError with this message, which the editor shows to the person."""
     return RequestError(-32603, words)

@@ -135,7 +135,7 @@ class End:
             self._has_come.set()
 
     def fail(self) -> None:
-        """Set the status of a failure after a short delay, so that the editor still gets its answers."""
+        """Set the exit status of a failure after a short delay, so that the editor still gets its answers."""
         asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self.come, FAULT)
 
     async def wait(self) -> None:
@@ -165,7 +165,10 @@ async def serve(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
 
 @asynccontextmanager
 async def speaking(connect: Connect, transport: StdioTransport, end: End) -> AsyncIterator[Conversation]:
-    """Answer an editor's requests while the block runs. Sets `end` when the connection to it ends."""
+    """Connect to a bridge and answer the editor's requests while the block runs.
+
+    Sets `end` when the editor disconnects or the bridge is permanently unreachable.
+    """
     editor = Editor(transport)
     async with (
         Conversation(connect, editor, end.fail) as conversation,

@@ -43,7 +43,7 @@ class Attachment:
 
     @property
     def is_picture(self) -> bool:
-        """Whether the model can see it beside the text."""
+        """Return whether the file is a picture that the model can see beside the text."""
         return len(self.data) <= MAX_PICTURE_BYTES and picture_kind(self.data) is not None
 
 
@@ -162,5 +162,5 @@ def _decoded(data: str) -> bytes:
 
 
 def _sound(text: str) -> str:
-    """Replace lone surrogates, which JSON can express but UTF-8 cannot."""
+    """Return the text with question marks for lone surrogates, which JSON can express but UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()

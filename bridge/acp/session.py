@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 class Prompt:
-    """A message sent from this session. Await `ended` for the end of its turn.
+    """A message that the editor sent in a session. Await `ended` for the end of its turn.
 
-    Its result is None if the program stopped waiting for the turn.
+    The result is None if the program stopped waiting for the turn.
     """
 
     def __init__(self) -> None:
@@ -78,25 +78,25 @@ class Session:
 
     @property
     def waits(self) -> bool:
-        """Return whether a message sent here has not ended."""
+        """Return whether a message that was sent in this session has not ended."""
         return any(not prompt.ended.done() for prompt in self.prompts)
 
     def spoken(self) -> None:
-        """Record that the editor already shows the person's message."""
+        """Note that the editor has just shown the person's message: the next text needs no blank line before it."""
         self._after_text = False
 
     def begin(self, prompt: Prompt) -> None:
-        """Start a message's turn. Other turns are hidden until it has ended."""
+        """Add a message that is being sent. The session hides other turns until this message's turn has ended."""
         self.prompts.append(prompt)
         self._hidden.update(turn for turn in self._readers if turn.attempt and turn.id not in self.missions)
 
     def sent(self, prompt: Prompt, mission_id: str) -> None:
-        """Set the id of a sent message."""
+        """Record the mission id of a sent message."""
         prompt.mission_id = mission_id
         self.missions.add(mission_id)
 
     def prompt_of(self, mission_id: str | None) -> Prompt | None:
-        """Return the running message with this id, or None."""
+        """Return the message of this session with this mission id, or None."""
         return next((prompt for prompt in self.prompts if mission_id and prompt.mission_id == mission_id), None)
 
     # --- what is shown ---
@@ -111,7 +111,7 @@ class Session:
         await self._update(update_agent_thought_text(text))
 
     async def configure(self, choice: tuple[str | None, Effort | None]) -> None:
-        """Show the model and effort of the agent's session."""
+        """Tell the editor the model and effort of the agent's session."""
         # The helpers' union of updates does not have it.
         update: Any = schema.ConfigOptionUpdate(
             session_update="config_option_update", config_options=config_options(*choice)
@@ -134,7 +134,7 @@ class Session:
             await self._show(turn)
 
     def call_of(self, request: PermissionRequest) -> str | None:
-        """Return the id of the shown call that a permission request is about, or None."""
+        """Return the id of the running tool call that a permission request is about, or None."""
         calls = [
             call.use
             for turn in self._readers

@@ -50,7 +50,7 @@ def title_of(name: str, tool_input: dict[str, Any]) -> str:
 
 
 def started(event: ToolUse) -> ToolCallStart:
-    """Return the start of a call. Paths are on the agent's computer."""
+    """Return the update that shows the start of a tool call. Its file paths are on the agent's computer."""
     return start_tool_call(
         event.tool_use_id,
         title_of(event.name, event.input),

@@ -117,7 +117,10 @@ async def control_session(run: Path, **options: Any) -> AsyncIterator[aiohttp.Cl
 async def ask(
     session: aiohttp.ClientSession, method: str, path: str, body: object = None, *, seconds: float = 30.0
 ) -> Any:
-    """Send one request and return its JSON answer. Raise ControlError with the bridge's message if it refuses."""
+    """Send a request to the running bridge's control socket and return the JSON answer.
+
+    Raise ControlError with the bridge's message if the bridge refuses the request.
+    """
     try:
         async with asyncio.timeout(seconds), session.request(method, path, json=body) as response:
             answer = await response.json()
@@ -146,7 +149,7 @@ _AGENT_FOLDER: Final = (b"CLAUDE_CONFIG_DIR=", b"/.os/run/claude")
 
 
 class Connection(Protocol):
-    """The method of a socket that `refusal` needs; asyncio passes on only a part of the socket's interface."""
+    """A connected socket's `getsockopt`, for `refusal`: asyncio passes on only a part of a socket's interface."""
 
     def getsockopt(self, level: int, name: int, size: int = 0, /) -> int | bytes:
         """Return a socket option, as `socket.getsockopt` does."""
@@ -223,7 +226,7 @@ def _is_sprite(pid: int) -> bool:
 
 
 def _lives(connection: Connection) -> bool:
-    """Return whether the process that connected still runs; True where the kernel cannot tell."""
+    """Return whether the process that opened the connection still runs; True where the kernel cannot tell."""
     with suppress(OSError):
         descriptor = connection.getsockopt(_SOL_SOCKET, _SO_PEERPIDFD)
         assert isinstance(descriptor, int)  # noqa: S101 - no size was given

@@ -36,7 +36,7 @@ Detail = str | int | float | bool | None
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One action; `at` in Unix seconds, `actor` a person's name, `cli`, or `oidc` for the groups of a provider."""
+    """An entry of the audit log; `at` in Unix seconds, `actor` a person, `cli`, or `oidc` for groups of a provider."""
 
     id: int
     at: float
@@ -54,7 +54,7 @@ class Audit:
 
     @in_transaction
     def note(self, tx: Transaction, actor: str, action: str, subject: str, /, **detail: Detail) -> None:
-        """Append a line to the audit log; `detail` is more information for readers. Raise DatabaseError."""
+        """Append an entry to the audit log; `detail` is more information for readers. Raise DatabaseError."""
         text = _written(detail)
         number = tx.execute("SELECT coalesce(max(id), 0) + 1 AS next FROM audit").fetchone()["next"]
         at = float(tx.execute("SELECT db_now() AS at").fetchone()["at"])
@@ -82,7 +82,10 @@ def _entry(row: Any) -> Entry:
 
 
 def of_what(at: float | None, left_out: str = "") -> dict[str, Detail]:
-    """Return an export's details for the audit log: its source, its time (Unix seconds) and the missing parts."""
+    """Return the details of an export for the audit log: its source, and the parts that are missing.
+
+    `at` is the replica's time in Unix seconds, or None for an export from the machine.
+    """
     made: dict[str, Detail] = {"left_out": left_out} if left_out else {}
     return made | ({"of": "the machine"} if at is None else {"of": "the store", "as_of": moment(at)})
 
@@ -111,14 +114,14 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Open connections in a running bridge; `revoke_sprite` revokes the model token of a person's sprite."""
+    """Close connections of people in a running bridge; `revoke_sprite` revokes the model token of a person's sprite."""
 
     admission: Admission
     open_sockets: OpenSockets
     revoke_sprite: Callable[[str], Awaitable[None]]
 
     async def end_person(self, name: str) -> None:
-        """Close all connections of a person who lost access."""
+        """Close all connections of a person who lost access, and revoke the model token of the person's sprite."""
         self.admission.end_person(name)
         await self.open_sockets.end_person(name)
         await self.revoke_sprite(name)
@@ -130,7 +133,7 @@ class Inside:
 
 
 class Acts:
-    """Perform operators' actions on people; without `inside` no bridge runs, so no connection has to be closed."""
+    """Perform operators' actions on people and record them in the audit log; `inside` is None if no bridge runs."""
 
     def __init__(self, people: People, audit: Audit, inside: Inside | None = None) -> None:
         self._people = people
@@ -186,7 +189,7 @@ class Acts:
         await self._done(actor, "users revoke-token", name, token=label)
 
     async def deploy(self, actor: str, ownership: Ownership, host: Host, name: str, report: Report) -> None:
-        """Bring a sprite up to date.
+        """Update a sprite to the version of this bridge, and start it; `report` receives the progress.
 
         Raise HostError if that fails, NotOwnedError if another bridge has the sprite.
         """

@@ -67,7 +67,7 @@ class OperatorPage:
         return response
 
     async def _reached(self, person: str) -> str:
-        """Return a person's connections with their states, or "" without any."""
+        """Return a line with a person's connections (MCP servers) and their states, or "" without any."""
         try:
             found = await self._connections.listed(person)
         except StoreError as error:
@@ -204,20 +204,20 @@ _SPOKEN_SECONDS = 3600.0
 
 
 class AskedToken(msgspec.Struct):
-    """A requested token: its name (null: generate one) and its scopes (null: full access)."""
+    """Body of a request to create a token: its name (null: generate one) and its scopes (null: full access)."""
 
     label: str | None
     scopes: list[str] | None
 
 
 class AskedRole(msgspec.Struct):
-    """A person's new role."""
+    """Body of a request to change a person's role."""
 
     role: Role
 
 
 class AskedLine(msgspec.Struct):
-    """An action for the audit log that a command performed itself."""
+    """Body of a request to record in the audit log what a command does to the store itself."""
 
     action: Literal["store accept", "store delete"]
     subject: str
@@ -320,14 +320,14 @@ class OperatorApi:
         return messages.as_json({"tokens": await self._operations.people.tokens.of(request.match_info["name"])})
 
     async def make_token(self, request: web.Request) -> web.Response:
-        """Make a token for a program."""
+        """Create a token for a person's program."""
         name = request.match_info["name"]
         asked = msgspec.json.decode(await request.read(), type=AskedToken)
         secret, token = await self._operations.acts.make_token(_actor(request), name, asked.label, asked.scopes)
         return messages.as_json(MadeToken(token, secret))
 
     async def revoke_token(self, request: web.Request) -> web.Response:
-        """Revoke a token and end its connections."""
+        """Revoke a token of a person's program and close its connections."""
         name, label = request.match_info["name"], request.match_info["label"]
         await self._operations.acts.revoke_token(_actor(request), name, label)
         return messages.as_json({})
@@ -361,7 +361,7 @@ class OperatorApi:
         return await told_in_steps(request, f"restore for {name}", restore)
 
     async def export(self, request: web.Request) -> web.StreamResponse:
-        """Send the archive of an agent."""
+        """Send a person's workspace as a ZIP archive, from the sprite's machine or from the replica."""
         name = request.match_info["name"]
         headers = {"Content-Type": "application/zip", "Content-Disposition": f'attachment; filename="{name}.zip"'}
         async with AsyncExitStack() as stack:
@@ -447,7 +447,7 @@ class RunningApi(OperatorApi):
 
 
 def _actor(request: web.Request) -> str:
-    """Return the logged-in person, or the command line: the control socket has no login."""
+    """Return the actor for the audit log: the logged-in person or, because the control socket has no login, `cli`."""
     person: str = request.get(PERSON, CLI)
     return person
 
@@ -482,7 +482,10 @@ async def explained(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 class OwnRoutes:
-    """Serve the operators' handlers for the caller's own name. Tokens are not accepted, only a browser's session."""
+    """Let people export their own workspace and manage their own tokens.
+
+    The handlers are the operators'. Only a browser's session is accepted, no token.
+    """
 
     def __init__(self, authenticator: Authenticator, api: OperatorApi) -> None:
         self._authenticator = authenticator

@@ -14,7 +14,7 @@ from sprite.protocol.frames import well_formed
 
 
 class UnreadableError(ValueError):
-    """Invalid or excessive JSON; the message says what is wrong."""
+    """A program's JSON is invalid, or nested too deeply; the message says which."""
 
 
 #: Limits for brackets and commas, including those in text: far above any reasonable call.
@@ -35,7 +35,10 @@ def decoded(body: bytes, type_: Any) -> Any:
 
 
 def _mended(body: bytes, error: Exception) -> bytes:
-    """Return the body with question marks for lone surrogates, which JSON can express but UTF-8 cannot."""
+    """Return the body with question marks for lone surrogates, which JSON can express but UTF-8 cannot.
+
+    Raise UnreadableError if it is invalid in another way; `error` is the reason why its first decoding failed.
+    """
     try:
         return msgspec.json.encode(well_formed(json.loads(body.decode(), parse_constant=_no_number)))
     except (ValueError, RecursionError, OverflowError) as worse:

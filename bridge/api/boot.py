@@ -44,7 +44,7 @@ _Key = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A cached boot text. `epoch` is the epoch of the sprite's owner at that time."""
+    """A cached boot text. `epoch` numbers this bridge's ownership of the sprite at the time when the text arrived."""
 
     text: str
     epoch: int | None
@@ -127,7 +127,10 @@ class Boot(Service, Observer):
     # --- asking ---
 
     def _ask(self, key: _Key) -> asyncio.Task[str | DoorError] | None:
-        """Return the task that requests a boot text from the sprite; None if the person has too many such tasks."""
+        """Return the running or new task that requests a boot text from the sprite.
+
+        Return None if the person has too many such tasks.
+        """
         asking = self._asking.get(key)
         if asking is None and sum(person == key[0] for person, _ in self._asking) < _MAX_ASKING_EACH:
             asking = self._asking[key] = self._tasks.start(self._asked(key), "ask for boot memory")

@@ -31,7 +31,7 @@ _FROM_THE_APP = "From the app that sent this, not from me:"
 
 
 class UnfitError(DoorError):
-    """The completion request is impossible; `param` is the field at fault."""
+    """A chat completion request that the agent cannot fulfil; `param` is the field at fault."""
 
     def __init__(self, param: str | None, words: str, *, status: int = 400, code: str = "unsupported_value") -> None:
         super().__init__(status, code, words)
@@ -146,7 +146,7 @@ _REFUSED: dict[str, Callable[[Any], bool]] = {
 
 
 def _messages(raws: list[msgspec.Raw]) -> tuple[str, str]:
-    """Return the mission's text and the system messages."""
+    """Return the last message's text, which becomes the mission, and the joined system messages. Raise UnfitError."""
     messages = [_decoded(bytes(raw), _Message) for raw in raws]
     system = "\n\n".join(
         text for message in messages if message.role in {"system", "developer"} if (text := _plain(message).strip())

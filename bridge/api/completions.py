@@ -1,4 +1,4 @@
-"""The endpoint: a chat completion is one of the person's missions, answered streamed or whole.
+"""`POST /v1/chat/completions`: a chat completion is one of the person's missions, answered streamed or whole.
 
 A client that disconnects early (as its Stop button does) stops the mission, and so does a revoked token. Once the agent
 has a mission, no error asks clients to retry.
@@ -174,7 +174,7 @@ class Whole:
         return problem(error, self._headers)
 
     async def cut(self, error: DoorError) -> web.StreamResponse:
-        """Return the response for a revoked token."""
+        """Return the response after the token was revoked."""
         return refusal(error)
 
 
@@ -216,7 +216,7 @@ class Streamed:
         return await self._ended_badly(error)
 
     async def cut(self, error: DoorError) -> web.StreamResponse:
-        """Return the response for a revoked token. Raises ConnectionResetError if a response has started."""
+        """Return the response after the token was revoked. Raises ConnectionResetError if a response has started."""
         if self._response is None:
             return refusal(error)
         # A client that does not read misses this error. The bridge does not wait for it.

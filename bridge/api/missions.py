@@ -90,7 +90,7 @@ class Asking(Service):
 
 
 class _Ear(HubListener):
-    """Follow the turn of one mission."""
+    """Collect the turn of one mission from the sprite's messages, for the program that sent the mission."""
 
     def __init__(self, mission_id: str, text: str, watch: Callable[[messages.ServerPayload], None] | None) -> None:
         self._watch = watch
@@ -106,7 +106,10 @@ class _Ear(HubListener):
         self._changed = asyncio.Event()
 
     async def all(self, quiet_seconds: float | None) -> AsyncIterator[Turn | None]:
-        """Yield the turn whenever it has changed, up to the ending. Raises AskError if it will not arrive."""
+        """Yield the turn whenever it has changed, up to the ending, and None after `quiet_seconds` without a change.
+
+        Raises AskError if the ending will not arrive.
+        """
         has_ended = False
         while not has_ended:
             if self._fault is not None:
@@ -123,7 +126,7 @@ class _Ear(HubListener):
             yield self.turn
 
     def fail(self, code: str, words: str) -> None:
-        """End the turn's changes with an AskError."""
+        """Make `all` raise an AskError with this code and message, unless the turn has ended."""
         if self.turn.ending is None:
             self._fault = self._fault or AskError(code, words)
             self._changed.set()
@@ -144,7 +147,7 @@ class _Ear(HubListener):
             self.fail("bad_answer", "The sprite's answer is invalid.")
 
     def hear(self, payload: messages.ServerPayload, reply_to: str | None = None) -> None:
-        """Apply a message to the turn. Calls are left out, because no program gets them."""
+        """Add a message to the turn, except tool calls, which no program gets. Fail if the answer is too long."""
         if isinstance(payload, TextDelta | WholeText):
             self._chars += len(payload.text)
         if self._chars > _MAX_CHARS or len(self.turn.parts) > _MAX_PARTS:
@@ -154,14 +157,14 @@ class _Ear(HubListener):
         self._changed.set()
 
     def read(self, lines: list[ChatMessage]) -> None:
-        """Apply a message to the turn. Tool calls are left out, because no program gets them."""
+        """Complete the turn from the mission's chat lines, because some of its events were missed."""
         self.turns.read(lines)
         self._changed.set()
 
     # --- what the room tells ---
 
     def heard(self, message: ServerMessage) -> None:
-        """Apply a message of the sprite that concerns this mission."""
+        """Handle a message of the sprite: pass it to `watch`, and add it to the turn if it belongs to the mission."""
         payload = message.payload
         if message.reply_to is None and self._watch is not None:
             self._watch(payload)
@@ -175,7 +178,7 @@ class _Ear(HubListener):
             self.hear(payload)
 
     def changed(self, change: LinkChange) -> None:
-        """Note that events may be missing after the connection to the sprite was lost."""
+        """Note that the mission may have been sent (link ready), or that events may be missing (link lost)."""
         if change.state == "ready":
             self.may_have_left = True
         elif self._is_answered:
@@ -199,7 +202,7 @@ async def _hand_over(room: SpriteHub, ear: _Ear, mission: messages.Mission) -> N
 
 
 async def _look_again(room: SpriteHub, ear: _Ear) -> None:
-    """Look up the mission's end whenever it may have been missed."""
+    """Look up the mission's end in the chat whenever `ear` may have missed it."""
     while True:
         await ear.has_hole.wait()
         ear.has_hole.clear()

@@ -33,7 +33,7 @@ class _Body(msgspec.Struct):
 
 
 class Calls:
-    """A parsed request with observed turns: its frames and the refused turns. DoorError if the body is invalid."""
+    """The observed turns of one request, in frames, and the refused turns. DoorError if the body is invalid."""
 
     def __init__(self, body: bytes) -> None:
         try:
@@ -86,7 +86,7 @@ class Calls:
 
 
 def _id_of(raw: msgspec.Raw, number: int) -> str:
-    """Return a refused turn's own id if it can be read, else its number."""
+    """Return a refused turn's own id or, if it is unreadable, `turn N` for its index `number`."""
     try:
         given = msgspec.json.decode(raw)
     except msgspec.DecodeError:

@@ -69,9 +69,10 @@ class _Guest:
 
 
 class Admission:
-    """Running requests of programs: `async with admission.entered(request, scope) as holder:` in every endpoint.
+    """Admit requests of programs, and end them when their token or person is revoked.
 
-    `is_open` returns whether the bridge accepts requests.
+    Use `async with admission.entered(request, scope) as holder:` in every endpoint. `is_open` returns whether the
+    bridge accepts requests.
     """
 
     def __init__(self, tokens: PersonTokens, is_open: Callable[[], bool]) -> None:
@@ -101,7 +102,7 @@ class Admission:
             raise
 
     def revoked(self, key: bytes) -> None:
-        """End the running requests of one token."""
+        """End the running requests of a revoked token; `key` is its hash."""
         self._end({guest for guest in self._guests if guest.holder.key == key})
 
     def end_person(self, person: str) -> None:
@@ -174,7 +175,7 @@ _CLOSE_SECONDS = 5.0
 
 @dataclass(slots=True, eq=False)
 class Visitor:
-    """A WebSocket that is open or about to be."""
+    """A WebSocket that is open or about to be, its person, and the hash of the session or token behind it."""
 
     person: str
     way_in: str | None
@@ -289,7 +290,7 @@ class Revocations(Service):
                 await self._end(person, way_in)
 
     async def _gone(self, ways: set[WayIn]) -> set[WayIn]:
-        """Return which of these credentials are revoked."""
+        """Return which of these pairs of a person and a credential are revoked."""
         if not ways:
             return set()
 

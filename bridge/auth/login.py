@@ -234,7 +234,7 @@ class Authenticator:
         return request.remote or ""
 
     def sealed_cookie(self, purpose: str, type_: type[_T]) -> SealedCookie[_T]:
-        """Return a short-lived cookie for the start of an exchange in this browser."""
+        """Return the short-lived signed cookie for `purpose`, which keeps a value of `type_` in a browser."""
         return SealedCookie(self._key, purpose, type_, is_secure=self._is_secure, which=self._which)
 
     def form_token(self, caller: Caller) -> str:
@@ -250,7 +250,7 @@ class Authenticator:
     # --- in and out ---
 
     async def renew(self, response: web.Response, caller: Caller) -> None:
-        """Extend the session of a returning browser."""
+        """Extend the caller's browser session and its cookie, unless that happened within a day."""
         if caller.session is not None and await self.people.renew_session(caller.session):
             self.remember(response, Session(caller.person, caller.session))
 
@@ -324,7 +324,7 @@ class Authenticator:
         return response
 
     def logged_out(self, request: web.Request) -> web.Response:
-        """Return the response for unauthenticated requests."""
+        """Return the response to an unauthenticated request, or to one with a token that has only scopes."""
         if _SCOPED in request:
             return page(
                 request,
@@ -353,7 +353,7 @@ class Authenticator:
         return ways
 
     def remember(self, response: web.Response, session: Session) -> None:
-        """Set the session cookie."""
+        """Set the session's cookie in the response."""
         response.set_cookie(
             self._cookie,
             self._signer.sign(session.id).decode(),
@@ -428,7 +428,7 @@ def _is_private(address: str) -> bool:
 
 
 class Arriving:
-    """Finish a login by OIDC or passkey."""
+    """Start browser sessions of people who logged in by OIDC or passkey."""
 
     def __init__(self, authenticator: Authenticator, people: People, open_sockets: OpenSockets) -> None:
         self._authenticator = authenticator
@@ -436,7 +436,7 @@ class Arriving:
         self._open_sockets = open_sockets
 
     async def logged_in(self, request: web.Request, person: str, response: web.Response) -> bool:
-        """Give the browser a session with this response. Return False if the person was revoked."""
+        """Start the person's session and set its cookie in `response`. Return False if the person was revoked."""
         left = await self._authenticator.browser(request)
         session = await self._people.new_session(person)
         if session is None:

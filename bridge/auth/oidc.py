@@ -1,4 +1,4 @@
-"""`/oidc/login` and `/oidc/callback`: log a browser in through the provider.
+"""`/oidc/login` and `/oidc/callback`: log a browser in through the OIDC provider.
 
 State, nonce and PKCE verifier of a login are in a signed cookie of the browser that started it. So a code that was
 issued elsewhere or replayed is rejected. Tokens of the provider are neither stored nor logged.
@@ -51,7 +51,7 @@ def _revoked() -> _RefusedError:
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A login started in this browser: `to` is the final path."""
+    """A login that a browser has started, as its cookie keeps it: `to` is the page to open after the login."""
 
     state: str
     nonce: str
@@ -60,7 +60,7 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class OidcDoor:
-    """Serve the login by OIDC. `note` writes the audit log."""
+    """Serve the login by OIDC. `change_role` sets the role that the groups give, `note` writes the audit log."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Client of the provider: discovery, keys and code exchange. Its answers are limited in size.
+"""Client of the OIDC provider: discovery, keys and code exchange. The provider's answers are limited in size.
 
 Owns the HTTP requests; has no data of people. No token is stored: an access token is used for one userinfo request.
 """
@@ -222,7 +222,7 @@ class Provider(Service):
             return keys
 
     async def _told(self, endpoint: str, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
-        """Return the ID token's claims, completed from the provider's userinfo endpoint. Signed claims win."""
+        """Return the ID token's claims, completed from the provider's userinfo `endpoint`. Signed claims win."""
         headers = {"Authorization": f"Bearer {access_token}"}
         told = await self._asked(dict[str, Any], "GET", endpoint, headers=headers)
         if told.get("sub") != claims["sub"]:
@@ -282,7 +282,7 @@ class _Refusal(msgspec.Struct):
 
 
 def _refused(body: bytes) -> None:
-    """Raise the error for a refusal by the token endpoint."""
+    """Raise CodeRefusedError or ProviderError for the token endpoint's error response."""
     try:
         code = msgspec.json.decode(body, type=_Refusal).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

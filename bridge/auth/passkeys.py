@@ -17,7 +17,7 @@ _UNKNOWN = "This passkey is unknown here. Log in another way, and add it again."
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A challenge sent to this browser: `person` is the owner of a new passkey, "" for a login."""
+    """A passkey challenge, as the browser's cookie keeps it: `person` is the owner of a new passkey, "" for a login."""
 
     challenge: str
     kind: Literal["new", "login"]
@@ -33,13 +33,13 @@ class PasskeyFlow:
         self._spent = spent
 
     async def begin_new(self, person: str) -> tuple[Asked, bytes]:
-        """Return the state for the browser's cookie and the device's options as JSON."""
+        """Return a new passkey's challenge for the browser's cookie, and the options for the device as JSON."""
         asked = Asked(secrets.token_urlsafe(32), "new", person)
         known = await self.passkeys.of(person)
         return asked, self.party.new_options(person, asked.challenge.encode(), known)
 
     def begin_login(self) -> tuple[Asked, bytes]:
-        """Return a login's state for the browser's cookie and the device's options as JSON."""
+        """Return a login's challenge for the browser's cookie, and the options for the device as JSON."""
         asked = Asked(secrets.token_urlsafe(32), "login")
         return asked, self.party.login_options(asked.challenge.encode())
 
@@ -84,7 +84,7 @@ class NewPasskey(msgspec.Struct):
 
 
 class PasskeyDoor:
-    """Serve logins by passkey."""
+    """Serve the routes that log people in by passkey, and that list, add and remove passkeys."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A valid login link's person."""
+    """A login link that still works; `person` is whom it logs in."""
 
     person: str
 
@@ -78,9 +78,10 @@ ONLY_ALONE = (
 
 
 class People:
-    """All people. `local_operates`: the local person, who started the bridge on this machine, is an operator.
+    """Store people, their login links and their browser sessions.
 
-    `is_alone`: nobody else may be added.
+    `local_operates`: the local person, who started the bridge on this machine, is an operator. `is_alone`: nobody
+    else may be added.
     """
 
     def __init__(self, database: Database, *, local_operates: bool = False, is_alone: bool = False) -> None:
@@ -334,7 +335,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A person who logged in; `is_new` if they were just created."""
+    """The person of an identity at a provider; `is_new` if the person was just created."""
 
     person: str
     is_new: bool
@@ -405,7 +406,7 @@ def groups_in(claims: dict[str, Any], claim: str) -> frozenset[str]:
 
 
 def role_in(groups: AbstractSet[str], settings: OidcSettings) -> Role | Literal["unchanged"] | None:
-    """Return the role that groups give a person, or None if they may not log in."""
+    """Return the role that groups give a person: "unchanged" if they decide no role, None if they forbid the login."""
     if settings.people and not groups & (settings.people | settings.operators):
         return None
     if not settings.operators:

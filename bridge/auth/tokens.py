@@ -53,7 +53,7 @@ class PeopleError(BridgeError):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The person and access that a token stands for; `scopes` is None for full access. `key` identifies the token."""
+    """The person and access that a token stands for; `scopes` is None for full access. `key` is the token's hash."""
 
     person: str
     label: str
@@ -157,7 +157,7 @@ class PersonTokens:
         return await self._database.read(find)
 
     async def used(self, holder: Holder) -> None:
-        """Record a token's use, once a minute at most. A failed write is only logged."""
+        """Record the time of a token's use, once a minute at most. A failed write is only logged."""
         now = time.time()
         if now - self._noted.get(holder.key, 0.0) < _NOTED_SECONDS:
             return
@@ -219,5 +219,5 @@ def require(db: Transaction, person: str) -> None:
 
 
 def nobody(name: str) -> str:
-    """Return the message for an unknown person."""
+    """Return the error message for a name that no person has."""
     return f"There is no person called {name!r}. `users list` shows everyone."

@@ -137,7 +137,7 @@ class Turn:
         self.status, self.attempt = "running", self.attempt or 1
 
     def answer(self, result: events.ToolResult | events.ToolOutput) -> bool:
-        """Set the result or the output of a tool call; return whether the call belongs to this turn."""
+        """Set a tool call's result, or its output so far. Return whether the call belongs to this turn."""
         for call in self.calls:
             if call.use.tool_use_id == result.tool_use_id:
                 if isinstance(result, events.ToolOutput):
@@ -162,7 +162,7 @@ class Turn:
             self.status = "interrupted"
 
     def resume(self, running: messages.Running) -> None:
-        """Apply the missed events of a turn under way, and continue its growing text."""
+        """Add the events of a running turn that this client missed, and continue its growing text."""
         done = [part.text for part in self.parts if isinstance(part, Text) and part.is_done]
         known: list[events.AgentEvent | None] = [events.WholeText(self.id, text) for text in done]
         known += [event for call in self.calls for event in (call.use, call.result)]
@@ -218,12 +218,12 @@ class Turns:
         return turn_id in self.turns and self.turns[turn_id].ending is None
 
     def send(self, mission_id: str, text: str) -> Turn:
-        """Add a mission that is sent from here."""
+        """Add the turn of a mission that this client sends."""
         turn = self.turns[mission_id] = Turn(mission_id, text, status="sending", is_own=True)
         return turn
 
     def hear(self, payload: messages.RelayedPayload, reply_to: str | None = None) -> list[Turn]:
-        """Apply the next message; return the turns that changed."""
+        """Apply the next message of the sprite to its turn; return the turns that changed."""
         match payload:
             case events.AgentEvent(mission_id=str(turn_id)):
                 return self._event(turn_id, payload)
@@ -253,7 +253,7 @@ class Turns:
             growing.has_gap = True
 
     def read(self, chat: Iterable[ChatMessage], going_on: Collection[str] = ()) -> list[Turn]:
-        """Add lines of the chat; return the turns that they add or end."""
+        """Add lines of the chat; return the turns that they add or end. Turns with ids in `going_on` have not ended."""
         lines: defaultdict[str, list[ChatMessage]] = defaultdict(list)
         for line in chat:
             if line.mission_id is not None:

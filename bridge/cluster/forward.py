@@ -96,7 +96,10 @@ class RequestSigner:
         return {HOP: "1", _SIGNED: f"{claims}.{self._signature(method, target, claims)}"}
 
     def opened(self, method: str, target: str, headers: Mapping[str, str]) -> ForwardHeader:
-        """Verify a forwarded request and return its facts. Raises HopRefusedError."""
+        """Check a forwarded request's signature and age, and that it is no repetition. Return its facts.
+
+        Raises HopRefusedError.
+        """
         claims, _, given = headers.get(_SIGNED, "").rpartition(".")
         signature = self._signature(method, target, claims)
         is_right = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), signature.encode())
@@ -194,7 +197,7 @@ class Pulses:
 
     @asynccontextmanager
     async def felt(self, address: str) -> AsyncIterator[None]:
-        """Run the block while the bridge answers probes. Raises SilentError inside it once it stops answering."""
+        """Run the block while the bridge at `address` answers probes. Raises SilentError in it after that."""
         if address not in self._waiting:
             self._tasks.start(self._beat(address), "pulse")
         waiting = self._waiting.setdefault(address, set())
@@ -246,7 +249,10 @@ class HopError(Exception):
 
 
 class LookAgainError(HopError):
-    """That bridge does not own the sprite or is down. No part of the request's body was read, so a retry is safe."""
+    """The bridge that got a forwarded request does not own the sprite, or is down.
+
+    No part of the request's body was read, so a retry is safe.
+    """
 
 
 class _NoSocketError(Exception):
@@ -305,7 +311,7 @@ class Hops(Service):
     async def passed_on(
         self, request: web.Request, owner: Owner, hop: ForwardHeader, client: str
     ) -> web.StreamResponse:
-        """Forward a request to `owner` and return its answer. `client` is the address of the request's origin.
+        """Forward a request to `owner` and return its answer. `hop` is sent signed; `client` is the client's address.
 
         Raises LookAgainError if that bridge does not own the sprite, HopError if there is no answer, and
         ConnectionResetError if the answer broke off.

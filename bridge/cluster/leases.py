@@ -45,7 +45,7 @@ def since_boot() -> float:
 
 
 class LeaseBook:
-    """The leases of one bridge. Times are seconds of `clock`, which must be monotonic."""
+    """The leases that this bridge may still rely on. Times are seconds of `clock`, which must be monotonic."""
 
     def __init__(self, clock: Callable[[], float] = since_boot) -> None:
         self._clock = clock
@@ -57,7 +57,7 @@ class LeaseBook:
         return self._clock()
 
     def granted(self, sprite: str, epoch: int, asked_at: float) -> None:
-        """Record a lease that the database granted; it was asked no earlier than `asked_at`."""
+        """Record a lease from the database; `asked_at` is the time by `clock` just before the database was asked."""
         ends_at = asked_at + LEASE_SECONDS - _MARGIN_SECONDS
         entry = self._entries.get(sprite)
         if entry is None or entry.epoch != epoch:
@@ -70,7 +70,7 @@ class LeaseBook:
         return self._entries.pop(sprite, None) is not None
 
     def epoch(self, sprite: str) -> int | None:
-        """Return the epoch of a valid lease, or None."""
+        """Return the epoch (number of the ownership) of a valid lease, or None."""
         entry = self._entries.get(sprite)
         return None if entry is None or entry.ends_at <= self._clock() else entry.epoch
 
@@ -387,7 +387,7 @@ class Leases(Service, Ownership):
     # --- here ---
 
     def _turn(self, sprite: str) -> asyncio.Lock:
-        """Return the lock of a sprite. It keeps the database's answers in the order of the questions."""
+        """Return a sprite's lock. Under it, the database's answers come in the order of the questions."""
         return self._turns.setdefault(sprite, asyncio.Lock())
 
     def _tell(self, sprites: Iterable[str]) -> None:

@@ -61,10 +61,10 @@ class Ownership:
     """
 
     async def own(self, sprite: str) -> Lease | None:
-        """Take a sprite, or return this bridge's lease, or None without leases.
+        """Make this bridge the owner of a sprite, if it is not yet. Return its lease, None where there are no leases.
 
-        An unused lease (see `using`) is given back after a while. Raises OwnedElsewhere if another bridge owns the
-        sprite, and NotOwnedError if the owner is unknown.
+        An unused lease (see `using`) is given back after a while. Raises OwnedElsewhere if another bridge owns
+        the sprite, and NotOwnedError if the owner is unknown.
         """
 
     async def owner_of(self, sprite: str) -> Owner | None:
@@ -81,12 +81,15 @@ class Ownership:
         return ""
 
     def using(self, sprite: str) -> AbstractContextManager[None]:
-        """Keep a sprite's lease while the block runs. Does not take a new one."""
+        """Keep a sprite's lease from counting as unused while the block runs. Does not take a new lease."""
         del sprite
         return nullcontext()
 
     def epoch(self, sprite: str) -> int | None:
-        """Return the epoch of this bridge's ownership, or None if it has none or there are no leases."""
+        """Return the number of this bridge's ownership, which grows with each new owner.
+
+        Return None if this bridge does not own the sprite or there are no leases.
+        """
 
     async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
         """Drop the lease `epoch`, because the sprite has seen a larger one.
@@ -142,7 +145,7 @@ class Homes:
         self._machine = machine
 
     async def path(self, sprite: str, own: Path, claim: bool) -> Path:
-        """Return the sprite's workspace: `own` if it has none yet, which becomes permanent with `claim`.
+        """Return the sprite's workspace: `own` if none is stored yet; `claim` stores that permanently.
 
         Raises HostError if the workspace is on another machine or the database is away.
         """

@@ -61,7 +61,10 @@ class _Step(msgspec.Struct):
 
 
 async def follow_steps(session: aiohttp.ClientSession, path: str, query: Mapping[str, str] | None = None) -> int:
-    """Start the work and show its steps. Return the exit status. Raises ControlError if it is refused or cut off."""
+    """Request a deploy or a restore from the bridge and show its steps. Return the exit status.
+
+    Raises ControlError if the bridge refuses or the answer is cut off.
+    """
     last = _Step("failed", "The bridge stopped before this was finished.")
     try:
         async with asyncio.timeout(_LONGEST_SECONDS), session.post(path, params=query) as response:

@@ -58,9 +58,9 @@ async def bridge_or_folder(settings: Settings) -> AsyncIterator[aiohttp.ClientSe
 async def ask(
     settings: Settings, method: str, path: str, body: object = None, *, type_: Any = Any, seconds: float = 30.0
 ) -> Any:
-    """Send one request to the running bridge, or do it on the data folder. Return the answer.
+    """Send one request to the running bridge or, if none runs, handle it in this process. Return the answer.
 
-    A request that only reads does not create the folder: its name may be a slip.
+    A request that only reads does not create the data folder, because `--data` may be mistyped.
     """
     if method == "GET" and settings.database_url is None and not settings.data.is_dir():
         raise ControlError(

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @asynccontextmanager
 async def _store_beside(settings: Settings) -> AsyncIterator[SealedStore]:
-    """Yield the store, whether or not a bridge runs."""
+    """Yield the store of replicas, whether or not a bridge runs."""
     async with AsyncExitStack() as stack:
         database = None
         if settings.database_url is not None:

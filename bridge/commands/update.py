@@ -47,7 +47,7 @@ def run(_: argparse.Namespace) -> int:
 
 
 def _upgrade(environment: Path) -> list[str] | None:
-    """Return the command of the installer of an environment, or None if there is none."""
+    """Return the command that upgrades Sprite in this Python environment, or None if no known tool installed it."""
     if (environment / "uv-receipt.toml").is_file():
         return ["uv", "tool", "upgrade", _PACKAGE]
     if (environment / "pipx_metadata.json").is_file():

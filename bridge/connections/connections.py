@@ -1,6 +1,6 @@
-"""People's connections: what they change, and what their sprites' agents ask for.
+"""People's connections to MCP servers: changes by people, searches and calls by their sprites' agents.
 
-A server is reached at its first use and left when it was idle for a while.
+A server is connected at its first use and disconnected after it was idle for a while.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class _Live:
         self.uncounted = 0
 
     async def close(self) -> None:
-        """End the session with its calls."""
+        """End the session with the server; its calls fail."""
         server, self.server = self.server, None
         if server is not None:
             await server.close()
@@ -125,7 +125,7 @@ class Connections(Service):
         return [_shown(live) for _, live in sorted((await self._of(person)).items())]
 
     async def add(self, person: str, name: str, definition: Definition) -> shapes.Connection:
-        """Add a connection and reach its server; it is kept also if that fails."""
+        """Store a new connection and connect to its server; the connection stays even if that fails."""
         self._check(name, definition)
         await self._of(person)
         record = Record(name, definition)
@@ -135,7 +135,7 @@ class Connections(Service):
         return await self._tested(person, live)
 
     async def test(self, person: str, name: str) -> shapes.Connection:
-        """Reach a server again and list its tools."""
+        """Connect to a server again and list its tools."""
         live = await self._found(person, name)
         await live.close()
         return await self._tested(person, live)
@@ -159,7 +159,7 @@ class Connections(Service):
         return await self._saved(person, live)
 
     async def switch(self, person: str, name: str, *, on: bool) -> shapes.Connection:
-        """Choose whether a connection may be used where nobody is asked about words from outside."""
+        """Allow or forbid (`on`) calls where the person is not asked before words from outside act."""
         live = await self._found(person, name)
         live.record.is_on = on
         return await self._saved(person, live)
@@ -240,9 +240,10 @@ class Connections(Service):
     async def use(
         self, person: str, connection: str, tool: str, arguments: dict[str, Any], *, binds: bool = True
     ) -> tuple[str, bool]:
-        """Call a tool. Return its result as text, and whether it is an error.
+        """Call a tool of a connection. Return its result as text, and whether it is an error.
 
-        `binds`: the person is asked before words from outside act. Otherwise they have to turn the connection on.
+        `binds`: the sprite asks the person before words from outside act. Otherwise the person must have
+        switched the connection on.
         """
         live = await self._found(person, connection)
         if not (binds or live.record.is_on):
@@ -374,7 +375,7 @@ class Connections(Service):
                 live.flow = None
 
     async def _list(self, person: str, live: _Live, server: "Server") -> None:
-        """List the tools; new and changed ones wait for the person, except those of the first list."""
+        """Store the list of a server's tools. After the first list, new and changed ones wait for the person."""
         listed, known = await server.list_tools(), live.record
         if live.is_removed:
             raise ConnectionsError("not_found", "The connection was removed.")
@@ -414,7 +415,10 @@ class Connections(Service):
     # --- tasks ---
 
     async def _follow(self) -> None:
-        """Take over what other bridges change. A session whose credentials changed serves its calls, and no others."""
+        """Adopt changes that other bridges make to connections.
+
+        A session whose credentials changed finishes its calls and gets no new ones.
+        """
         async for person in self._store.changes():
             if person not in self._people:
                 continue

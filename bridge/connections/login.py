@@ -39,7 +39,7 @@ class Flow:
         self.code: asyncio.Future[AuthorizationCodeResult] = loop.create_future()
 
     def is_about(self, state: str) -> bool:
-        """Return whether the state that came back is this login's."""
+        """Return whether the `state` that the browser brought back belongs to this login."""
         if not self.url.done() or self.code.done():
             return False
         asked = parse_qs(urlsplit(self.url.result()).query).get("state", [""])[0]
@@ -47,7 +47,7 @@ class Flow:
 
 
 def provider(definition: Definition, save: Callable[[], Awaitable[None]], flow: Flow | None) -> OAuthClientProvider:
-    """Return the authentication of requests. New tokens are put into the definition, which `save` stores.
+    """Return the OAuth authentication of requests to a server. `save` stores the definition with new tokens.
 
     Without a flow, a request that needs a person raises LoginNeededError.
     """
@@ -87,7 +87,10 @@ def provider(definition: Definition, save: Callable[[], Awaitable[None]], flow: 
 
 
 class _Kept:
-    """The library's storage. Each login registers the client again, because its redirect URI may differ."""
+    """Keep a login's tokens and client registration for the `mcp` library.
+
+    Each login registers the client again, because its redirect URI may differ.
+    """
 
     def __init__(self, login: Login, keep: Callable[[], Awaitable[None]], *, is_new: bool) -> None:
         self._login = login

@@ -39,13 +39,13 @@ Who = Callable[[web.Request], Awaitable[str]]
 
 
 class Query(msgspec.Struct):
-    """A search for tools by a sprite's agent."""
+    """Body of a request: a search for tools by a sprite's agent."""
 
     query: str
 
 
 class Use(msgspec.Struct):
-    """A call of a tool; `binds`: labels bind at the sprite."""
+    """Body of a request: a call of a tool by a sprite's agent; `binds` as in `Connections.use`."""
 
     connection: str
     tool: str
@@ -54,25 +54,25 @@ class Use(msgspec.Struct):
 
 
 class Asked(Definition):
-    """A new connection: a URL, or (on the control socket only) a command."""
+    """Body of a request: a new connection with a URL, or (on the control socket only) with a command."""
 
     name: str = ""
 
 
 class Switch(msgspec.Struct):
-    """Whether a connection is on where labels do not bind."""
+    """Body of a request: whether a connection may be used where the person is not asked about words from outside."""
 
     on: bool
 
 
 class Chosen(msgspec.Struct):
-    """Names of tools to pin, or digests of changed tools to agree to."""
+    """Body of a request: names of tools to pin, or digests of changed tools to agree to."""
 
     tools: list[str]
 
 
 def sprite_key(token: str, key: bytes) -> str:
-    """Return the key with which a sprite uses connections. The token alone, which its agent can read, does not do."""
+    """Return the key with which a sprite uses connections. The token alone is not enough: the agent can read it."""
     digest = hmac.new(key, b"connections of a sprite\0" + token.encode(), hashlib.sha256).digest()
     return f"{token}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
@@ -108,7 +108,10 @@ def sprite_routes(connections: Connections, tokens: SpriteTokens, key: bytes) ->
 
 
 def peoples_routes(connections: Connections, prefix: str, who: Who, *, may_run: bool = False) -> list[web.RouteDef]:
-    """Return the routes for people below `prefix`; `may_run` permits commands on the bridge's machine."""
+    """Return the routes for people below `prefix`. `who` returns a request's person.
+
+    `may_run` permits commands on the bridge's machine.
+    """
 
     async def listed(person: str) -> object:
         return {"connections": await connections.listed(person)}
@@ -179,7 +182,7 @@ def _route(
 
 
 def _answered(handler: Handler) -> Handler:
-    """Return a handler whose errors become answers."""
+    """Return a handler that turns the errors of this one into responses."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:

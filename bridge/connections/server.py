@@ -63,7 +63,7 @@ class LoginNeededError(Exception):
 
 
 class Server:
-    """A session: `open`, then `list_tools` and `call`; `close` ends the calls in flight.
+    """A session with one MCP server: `open`, then `list_tools` and `call`; `close` ends the calls in flight.
 
     `data` is the bridge's folder, which a local server does not see. `inside` permits addresses in the bridge's own
     network. `auth` adds a login's tokens to requests.
@@ -249,7 +249,7 @@ class _Pipes:
         self.last_words = ""
 
     async def read(self, to_session: Any) -> None:
-        """Pass the server's messages on until it ends."""
+        """Pass the messages of the server to the session until the server ends or exceeds a limit."""
         # At a limit, or where the session is gone.
         with suppress(ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with to_session:
@@ -263,7 +263,7 @@ class _Pipes:
                         await to_session.send(SessionMessage(message))
 
     async def write(self, requests: Any) -> None:
-        """Write the session's messages."""
+        """Write the session's requests to the server."""
         with suppress(OSError):
             async for request in requests:
                 self._bytes = self._messages = 0
@@ -272,18 +272,21 @@ class _Pipes:
                 await self._input.drain()
 
     async def drain(self) -> None:
-        """Read what is left; otherwise the process's end is not noticed."""
+        """Read and drop the server's remaining output; otherwise the end of its process is not noticed."""
         while await self._output.read(MOST_ANSWER_BYTES):
             pass
 
     async def listen(self) -> None:
-        """Keep the end of the server's errors."""
+        """Keep the last part of what the server writes to stderr."""
         while data := await self._errors.read(_MOST_WORDS):
             self.last_words = (self.last_words + data.decode(errors="replace"))[-_MOST_WORDS:]
 
 
 class _Transport(httpx2.AsyncBaseTransport):
-    """Requests to the internet, or also `inside`, whose answers are bounded. A name is resolved once and checked."""
+    """Send HTTP requests to the internet or, with `inside`, anywhere; answers are limited in size.
+
+    A name is resolved once and checked.
+    """
 
     def __init__(self, *, inside: bool) -> None:
         self._inside = inside

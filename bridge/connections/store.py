@@ -116,15 +116,15 @@ class Record(msgspec.Struct):
     calls: int = 0
 
     def is_usable(self, name: str) -> bool:
-        """Return whether there is such a tool, and it is still as the person agreed to."""
+        """Return whether the server has the tool `name`, unchanged since the person agreed to it."""
         return name in self.listed and self.listed[name] == (self.agreed or {}).get(name)
 
     def usable(self) -> dict[str, Tool]:
-        """Return the tools that may be used."""
+        """Return the tools, by name, that are unchanged since the person agreed to them."""
         return {name: tool for name, tool in self.listed.items() if self.is_usable(name)}
 
     def changed(self) -> dict[str, Tool]:
-        """Return the tools that wait for the person."""
+        """Return the new and changed tools, which wait for the person's agreement."""
         return {name: tool for name, tool in self.listed.items() if not self.is_usable(name)}
 
     @property
@@ -133,7 +133,7 @@ class Record(msgspec.Struct):
         return self.calls if self.day == _today() else 0
 
     def count(self) -> None:
-        """Count a call."""
+        """Count a call of today."""
         self.calls, self.day = self.calls_today + 1, _today()
 
 

@@ -162,7 +162,7 @@ def token_sha256(token: str) -> bytes:
 
 
 async def kept_secret(database: Database, table: str, make: Callable[[], bytes]) -> bytes:
-    """Return the only value of a table for a secret, made at its first use. Raise DatabaseError."""
+    """Return the secret in a table's only row. At the first use, create it with `make`. Raise DatabaseError."""
 
     def take(tx: Transaction) -> bytes:
         row = tx.execute(f"SELECT * FROM {table}").fetchone()  # noqa: S608 - our own table names
@@ -208,7 +208,7 @@ class WriteBehind(Service):
         return bool(self._unwritten) or self._is_writing
 
     def note(self, key: str, *columns: object) -> None:
-        """Schedule a row's current state for writing. Return at once."""
+        """Schedule a row (its key and other columns) for writing. Return at once."""
         self._unwritten[key] = (key, *columns)
         self._noted.set()
 

@@ -235,7 +235,7 @@ class _Text(StrDumper):
     """Send text as TEXT, whatever it looks like. Postgres text has no NUL, which untrusted text may contain."""
 
     def dump(self, obj: str) -> Buffer | None:
-        """Replace each NUL."""
+        """Return the encoded text with U+FFFD in place of each NUL."""
         return super().dump(obj.replace("\0", "\ufffd"))
 
 
@@ -516,7 +516,7 @@ class PostgresDatabase:
         return connection
 
     def _was_away(self, *, now: float | None) -> float | None:
-        """Store since when the server is away (None: it is not), and return the former value.
+        """Store since when the server is away (None: it is not), and return the value stored before.
 
         Atomic, so that only one thread logs the change.
         """

@@ -110,7 +110,10 @@ class FileDraft:
         self._added: dict[str, tuple[str, Finding]] = {}
 
     def add(self, heading: str, statement: str, found: "Finding") -> None:
-        """Add a line under `## heading`, unless it is known, or put it in the place of the same subject's line."""
+        """Add a statement under `## heading`, unless it is known, or replace the line about the same subject.
+
+        `found` is the statement's evidence.
+        """
         known = {normalised(line) for line in (*self._statements().values(), *self._added)}
         if normalised(statement) not in known:
             self.replace(lambda line: same_subject(statement, line), heading, statement, found)
@@ -123,7 +126,7 @@ class FileDraft:
         )
 
     def replace(self, fits: Callable[[str], bool], heading: str, statement: str, found: "Finding") -> None:
-        """Put a statement in the place of the first one that fits, or add it under `heading`."""
+        """Replace the first line that `fits` by a statement, or add the statement under `heading`."""
         for index, line in self._statements().items():
             if fits(line):
                 self._replaced[index] = statement, found
@@ -146,7 +149,7 @@ class FileDraft:
         return "\n".join([f"{self.name.removesuffix('.md').upper()}_MD_EDIT:", *changes, ""]) if changes else ""
 
     def _name(self, index: int) -> str:
-        """Return a line's number and first words."""
+        """Return the number and the first words of a line, by which an edit names the line."""
         return f'{index + 1} "{" ".join(self._lines[index].split("|")[0].split()[:_FIRST_WORDS])}"'
 
     def _statements(self) -> dict[int, str]:
@@ -420,7 +423,7 @@ def proposed_lines(request: str) -> Iterator[ProposedLine]:
 
 
 def answer(flaws: Iterator[tuple[ProposedLine, str | None]]) -> str:
-    """Return the verdicts; a line without a flaw is a yes."""
+    """Return the verifier's answer: for each line yes, or no with the flaw."""
     return "\n".join(f"{line.number} {'yes' if flaw is None else f'no {flaw}'}" for line, flaw in flaws)
 
 

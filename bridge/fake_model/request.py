@@ -154,7 +154,7 @@ def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool
 
 
 def _of_memory(system: str) -> Kind | None:
-    """Return the kind of a request from memory, or None for a request from the CLI."""
+    """Return `verifier` or `curator` if the system prompt has its marker, or None for a request from the CLI."""
     if VERIFIER_MARKER in system:
         return "verifier"
     return "curator" if CURATOR_MARKER in system else None

@@ -49,7 +49,7 @@ class ConnectionLimitMiddleware:
         self._arrivals.leave(transport)
 
     def make_room(self) -> None:
-        """Close an unauthenticated connection, if there is one, because its file descriptor is needed."""
+        """Close an unauthenticated connection, if there is one, to free a file descriptor."""
         _close(self._arrivals.give_way())
 
     def middleware(self) -> Middleware:

@@ -169,7 +169,7 @@ _MAX_FIELDS = 20
 
 
 async def small_form(request: web.Request) -> dict[str, str]:
-    """Return the first value of each field; empty for a form that is too large."""
+    """Return the first value of each field of the request's form; empty for a form that is too large."""
     body = await body_within(request, MAX_SMALL_BODY_BYTES)
     try:
         fields = parse_qs((body or b"").decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)

@@ -35,9 +35,9 @@ async def _no_limit(_sprite: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A sprite as the relay knows it; `last_seen_at` in Unix seconds, now while the link is ready.
+    """The relay's knowledge of a sprite; `last_seen_at` in Unix seconds, now while the link is ready.
 
-    `slow` is its work that takes longer than a minute.
+    `slow` is work of the sprite that takes longer than a minute.
     """
 
     sprite: str
@@ -111,16 +111,16 @@ class Relay:
         return room is not None and room.is_ready
 
     def epoch(self, sprite: str) -> int | None:
-        """Return the epoch of this bridge's lease; facts from another epoch may be outdated."""
+        """Return the number of this bridge's ownership of a sprite; facts from another epoch may be outdated."""
         return self._ownership.epoch(sprite)
 
     def report(self, sprite: str, phase: Phase, words: str) -> None:
-        """Report to the waiting clients what is being done with the sprite."""
+        """Show waiting clients what another part of the bridge does with the sprite."""
         if (room := self._rooms.get(sprite)) is not None:
             room.report(phase, words)
 
     def offer(self, sprite: str) -> str | None:
-        """Return what the person may request while the sprite is unreachable, or None; see LinkState."""
+        """Return what the person may do about the sprite's replica, `restore` or `choose`, or None; see LinkState."""
         return None if (room := self._rooms.get(sprite)) is None else room.offer
 
     def nudge(self, sprite: str) -> None:
@@ -129,7 +129,7 @@ class Relay:
             room.nudge()
 
     async def serve(self, websocket: web.WebSocketResponse, sprite: str, transport: asyncio.Transport | None) -> None:
-        """Serve one prepared WebSocket until the client or the relay closes it. `transport` is its request's."""
+        """Serve one prepared WebSocket until the client or the relay closes it. `transport` is the TCP one below it."""
         member = Subscriber(websocket, transport, quiet_seconds=self._times.quiet_seconds)
         sender = asyncio.create_task(member.send_all(), name=f"send {sprite}")
         listening = asyncio.create_task(self._listen(member, sprite), name=f"listen {sprite}")
@@ -190,7 +190,7 @@ class Relay:
         return is_raised
 
     def warn(self, sprite: str, words: str) -> None:
-        """Warn all clients of a sprite of its budget's end."""
+        """Warn all clients of a sprite that a share of the day's budget is spent."""
         self.tell(sprite, Error("budget", words))
 
     def tell(self, sprite: str, payload: Error | ConnectionUpdate) -> None:

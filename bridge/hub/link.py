@@ -46,7 +46,7 @@ _LONGEST_WORDS = 300
 
 
 class Pace:
-    """Rate limit of a sprite over all its connections: a reconnect gives no new burst."""
+    """Limit the rate of a sprite's frames over all its connections: a reconnect gives no new burst."""
 
     def __init__(self) -> None:
         self._bytes = TokenBucket(_BYTES_PER_SECOND, _BYTES_BURST)
@@ -58,7 +58,10 @@ class Pace:
 
 
 class LinkError(Exception):
-    """The bridge cannot use the sprite; the message says why, `retryable` whether a retry soon may help."""
+    """The connection to a sprite failed or was refused; the message says why.
+
+    `retryable`: a retry soon may help.
+    """
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
@@ -222,7 +225,7 @@ class Listener(Protocol):
 
     @property
     def rests(self) -> bool:
-        """Return whether the sprite may sleep: then the link is not probed, and the sprite not woken after a cut."""
+        """Return whether the sprite may sleep: then the link does not probe it, nor wake it after a cut."""
 
     @property
     def awaits_state(self) -> bool:
@@ -319,7 +322,7 @@ class Link(Service):
         self._nudged.set()
 
     def report(self, state: State, message: str) -> None:
-        """Report what another part of the bridge does with the sprite's machine, while there is no connection."""
+        """Tell the listener what another part of the bridge does with the sprite's machine; not while connected."""
         if self._connection is None:
             self._tell(LinkChange(state, message))
 

@@ -31,7 +31,7 @@ MAX_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
-    """A frame for the sprite, its sender, the sender's id of it, and its arrival (Unix seconds)."""
+    """A frame for the sprite: its sender (None: the bridge), the sender's id of it, and its arrival (Unix seconds)."""
 
     frame: bytes
     sender: Subscriber | None
@@ -95,7 +95,10 @@ class _Request:
 
 
 class PendingRequests:
-    """`take` messages of clients, `answer` with the sprite's replies; call `link_up` and `link_down` on changes."""
+    """Forward messages of clients to one sprite, and its answers back.
+
+    `take` messages of clients, `answer` with the sprite's replies; call `link_up` and `link_down` on changes.
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -108,7 +111,7 @@ class PendingRequests:
 
     @property
     def has_undelivered(self) -> bool:
-        """Return whether a message that is resent has not been answered yet."""
+        """Return whether a kept message, which is resent on each new connection, is still unanswered."""
         return len(self._resends) > 0
 
     @property
@@ -126,14 +129,14 @@ class PendingRequests:
         return self._resends.frames()
 
     async def close(self) -> None:
-        """Cancel running forwards; waiting callers get a LinkDownError."""
+        """Cancel the messages that are being forwarded; callers of `ask` get a LinkDownError."""
         await self._tasks.close()
         for answer in self._own.values():
             if not answer.done():
                 answer.set_exception(LinkDownError())
 
     def leave(self, member: Subscriber) -> None:
-        """Drop a member's requests that wait for the link; its missions are still delivered."""
+        """Drop a client's requests that wait for the link; the client's missions are still delivered."""
         self._waiting = [(sender, message) for sender, message in self._waiting if sender is not member]
 
     async def take(self, member: Subscriber, message: VisitorMessage) -> None:

@@ -37,7 +37,7 @@ _ID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
 class MissionLog:
-    """Missions of one sprite, each logged once, however many events the sprite sends about it."""
+    """Log the start and end of each mission of one sprite once, however many events the sprite sends about it."""
 
     def __init__(self, sprite: str) -> None:
         self._sprite = sprite
@@ -79,7 +79,7 @@ class WorkUnderWay:
         return bool(self.turns) or (self._held_until is not None and time.time() < self._held_until)
 
     def state(self, sync: messages.StateSync) -> None:
-        """Handle a complete state of the sprite."""
+        """Replace the known turns and other work by those of a complete state of the sprite."""
         self.turns = {}
         began = min((work.since for work in sync.session.slow[:_MOST_SLOW] if work.kind == "turn"), default=None)
         for turn in (None if sync.running is None else sync.running.mission_id, sync.session.running_mission_id):
@@ -87,7 +87,7 @@ class WorkUnderWay:
         self._session(sync.session)
 
     def heard(self, payload: object) -> None:
-        """Handle an event of the sprite."""
+        """Update the known turns and other work by an event of the sprite."""
         if isinstance(payload, messages.SessionUpdate):
             self._session(payload.session)
         elif isinstance(payload, AgentEvent) and payload.mission_id is not None:
@@ -145,16 +145,16 @@ class Observer:
     """
 
     def opened(self, sprite: str) -> None:
-        """Handle the first need for a connection to the sprite."""
+        """Handle the opening of a sprite's room, because a client or the bridge needs the sprite."""
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
-        """Handle the end of the need for a connection. `at_rest`: the sprite had no work left."""
+        """Handle the closing of a sprite's room. `at_rest`: the sprite had no work left."""
 
     def arrived(self, sprite: str) -> None:
-        """Handle the first page or terminal that connects."""
+        """Handle the connection of the first page or terminal to a sprite."""
 
     def left(self, sprite: str) -> None:
-        """Handle the disconnection of the last page or terminal."""
+        """Handle the disconnection of the last page or terminal from a sprite."""
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """Handle a message of the sprite: an event, a state, or an answer to any client."""
@@ -313,7 +313,7 @@ class SpriteHub:
 
     @property
     def change(self) -> link.LinkChange:
-        """Return the state of the link."""
+        """Return the state of the link to the sprite."""
         return self._link.change
 
     @property
@@ -361,7 +361,7 @@ class SpriteHub:
     async def beside(self, client: str) -> link.SpriteConnection:
         """Open another connection to the sprite, beside the link.
 
-        It needs the link, so that it wakes no machine: raise LinkDownError without one. Also raise HostError,
+        Raise LinkDownError without a link, because connecting could wake a machine. Also raise HostError,
         LinkError, OSError or TimeoutError.
         """
         if not self._link.is_ready:
@@ -373,7 +373,7 @@ class SpriteHub:
             return connection
 
     def report(self, phase: Phase, words: str) -> None:
-        """Report work on the sprite's machine that this room did not request."""
+        """Show waiting clients what another part of the bridge does with the sprite's machine."""
         self._link.report(phase, words)
 
     def advise(self, words: str, as_of: float | None = None) -> None:
@@ -394,7 +394,7 @@ class SpriteHub:
 
     @property
     def offer(self) -> str | None:
-        """Return what the person may request while the sprite is unreachable, or None; see LinkState."""
+        """Return what the person may do about the sprite's replica, `restore` or `choose`, or None; see LinkState."""
         return self._told(self._link.change).offer
 
     def nudge(self) -> None:

@@ -41,7 +41,7 @@ class Subscriber:
         *,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        """Create a subscriber; `transport` is below the WebSocket, None if it is already gone."""
+        """Create a subscriber; `transport` is the TCP transport of the WebSocket, None if the client has left."""
         self._socket = websocket
         self._transport = transport
         self._clock = asyncio.get_running_loop().time
@@ -178,7 +178,7 @@ class Subscriber:
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
     async def leave(self, sender: asyncio.Task[None], code: int, reason: bytes = b"") -> None:
-        """Send the remaining frames and close the socket; both within a time limit."""
+        """Send the remaining frames and close the socket, both within a time limit; `sender` runs `send_all`."""
         self.outbox.finish()
         self._filled.set()
         await asyncio.wait({sender}, timeout=0 if self.outbox.is_cut else _FAREWELL_SECONDS)

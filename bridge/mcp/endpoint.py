@@ -106,7 +106,7 @@ def _scope(request: web.Request) -> dict[str, Any]:
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One HTTP request and its answer, as the `receive` and `send` of an ASGI application."""
 
     def __init__(self, request: web.Request, stalled_seconds: float, body: bytes | None) -> None:
         self._request = request
@@ -341,7 +341,7 @@ class McpDoor(Service):
         return await served_by(application, request, self._scope(holder), body=body)
 
     def _scope(self, holder: Holder) -> dict[str, Any]:
-        """Return the entry for the ASGI scope that tells the tools who calls and with which scopes."""
+        """Return the entry for the ASGI scope that tells the tools which person calls and with which scopes."""
         scopes = SCOPES if holder.scopes is None else holder.scopes
         source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
         return {_CALLER: Caller(source, frozenset(scopes))}
@@ -361,7 +361,7 @@ _BEGUN: Final = web.RequestKey("mcp_answer_begun", bool)
 
 
 def _caller(ctx: Context) -> Caller:
-    """Return the caller that the endpoint put into the scope."""
+    """Return the caller that the endpoint put into the request's ASGI scope."""
     asked: Any = ctx.request
     caller: Caller = asked.scope[_CALLER]
     return caller

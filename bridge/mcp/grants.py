@@ -41,7 +41,7 @@ DELETE FROM granted_access WHERE person = ? AND label = ? AND access_sha256 NOT 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A person's consent, exchanged by the program for tokens."""
+    """A person's consent to a program's access, which the program exchanges for tokens."""
 
     client_id: str
     person: str
@@ -139,7 +139,7 @@ class Grants:
         return _issue(tx, Grant(code.client_id, code.person, label, code.scopes, 0.0))
 
     async def refresh(self, text: str) -> Grant | None:
-        """Return the grant of a refresh token, or None."""
+        """Look up the grant of a refresh token. Return None if the token is unknown, used or revoked."""
 
         def find(db: Transaction) -> Grant | None:
             row = db.execute("SELECT * FROM oauth_grants WHERE refresh_sha256 = ?", (token_sha256(text),)).fetchone()
@@ -201,7 +201,7 @@ def _drop_expired(tx: Transaction, now: float) -> None:
 
 
 def _make_room(tx: Transaction, person: str) -> None:
-    """End the grants that were refreshed longest ago, so that a person has at most the limit."""
+    """End the grants of a person that were refreshed longest ago, so that another one is within the limit."""
     newest_first = tx.execute("SELECT label FROM oauth_grants WHERE person = ? ORDER BY expires_at DESC", (person,))
     for row in newest_first.fetchall()[_MAX_GRANTS_EACH - 1 :]:
         _end(tx, person, row["label"])

@@ -50,7 +50,7 @@ class Consent:
         self._addresses = addresses
 
     async def show(self, request: web.Request) -> web.StreamResponse:
-        """Show the question whether a program gets access."""
+        """Return the page that asks the person whether a program gets access."""
         person, program, params = await self._asked(request)
         wanted = set(params.scopes or GRANTABLE)
         target = str(params.redirect_uri)
@@ -79,7 +79,10 @@ class Consent:
         return messages.redirect(target)
 
     async def _asked(self, request: web.Request) -> tuple[str, Program, AuthorizationParams]:
-        """Return the person, the program and its request. Raises AnsweredError if there is no question."""
+        """Return the person, the program and its request.
+
+        Raises AnsweredError if the request has expired or nobody is logged in.
+        """
         asked = await self._provider.asked(request.query.get("request", ""))
         if asked is None:
             raise messages.AnsweredError(
@@ -137,7 +140,7 @@ _REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE = 0.2, 20.0
 
 
 class OAuth:
-    """The OAuth endpoints of `mount.py`."""
+    """Serve the OAuth endpoints, whose routes `mount.py` has."""
 
     def __init__(self, provider: GrantedAccess, authenticator: Authenticator, known_as: Addresses) -> None:
         self._known_as = known_as
@@ -236,7 +239,7 @@ class OAuth:
 def oauth(
     grants: Grants, cookie_key: bytes, admission: Admission, authenticator: Authenticator, known_as: Addresses
 ) -> OAuth:
-    """Return the OAuth endpoints over the grants."""
+    """Create the OAuth endpoints, which store programs and their access in `grants`."""
     return OAuth(GrantedAccess(grants, cookie_key, known_as.is_ours, admission.revoked), authenticator, known_as)
 
 

@@ -55,7 +55,7 @@ class Program(OAuthClientInformationFull):
 
 
 class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, sdk.RefreshToken, sdk.AccessToken]):
-    """The `mcp` package's provider.
+    """Register programs and exchange their codes and tokens, as the provider of the `mcp` package.
 
     `is_ours` checks resource indicators; `ended` ends the requests of a revoked grant.
     """
@@ -101,7 +101,7 @@ class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, 
     # --- a person is asked ---
 
     async def authorize(self, client: OAuthClientInformationFull, params: sdk.AuthorizationParams) -> str:
-        """Return the URL of the consent page."""
+        """Return the URL of the page that asks the person for consent to a program's request."""
         if params.resource is not None and not self._is_ours(params.resource):
             raise sdk.AuthorizeError("invalid_target", "This bridge gives access only to its own /mcp.")
         if _CHALLENGE.fullmatch(params.code_challenge) is None:

@@ -41,7 +41,7 @@ class Channel(Protocol):
     """A way to deliver notices to a person."""
 
     async def deliver(self, notice: Notice) -> None:
-        """Deliver the notice, with retries. Return once it was accepted or given up.
+        """Deliver the notice, with retries. Wait until the receiver has accepted it or the channel has given up.
 
         Failures are logged, not raised.
         """

@@ -140,7 +140,7 @@ class Notifier(Service):
             await asyncio.sleep(_LOOK_FOR_LEFT_SECONDS)
 
     def _resume(self, row: Any) -> None:
-        """Continue a notice that an earlier bridge did not finish."""
+        """Deliver a stored notice that another bridge or an earlier one did not finish. Drop an old one."""
         sprite, key = row["sprite"], row["key"]
         notice = Notice(key, row["kind"], sprite, sprite, row["title"], row["body"], row["at"], row["request_id"])
         is_fresh = abs(time.time() - notice.at) < _FRESH_SECONDS

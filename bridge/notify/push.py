@@ -77,7 +77,7 @@ class VapidKey:
 
 
 async def kept_key(database: Database, public_url: str | None) -> VapidKey:
-    """Return the bridge's key, created at the first start. Raise DatabaseError."""
+    """Return the bridge's key for signing push messages, created at the first start. Raise DatabaseError."""
 
     def make() -> bytes:
         made = ec.generate_private_key(ec.SECP256R1())
@@ -341,7 +341,7 @@ class Push(Service):
         return await self._send(subscription, encoded(payload), "test", "test")
 
     async def _send(self, subscription: Subscription, body: bytes, key: str, kind: str) -> bool:
-        """Return whether the push service accepted the message; log failures with its host name only."""
+        """Send a message to a browser. Return whether its push service accepted it; log a failure and the host."""
         host = urlsplit(subscription.endpoint).hostname
         try:
             async with self._slots:
@@ -361,7 +361,7 @@ class Push(Service):
         return isinstance(outcome, int) and _is_taken(outcome)
 
     async def _with_patience(self, subscription: Subscription, body: bytes, headers: dict[str, str]) -> int | str:
-        """Return the final status, or a description of the failure."""
+        """Post a message, with retries. Return the final HTTP status, or a description of the failure."""
         outcome: int | str = ""
         for number in range(_TRIES):
             outcome, asked_wait = await self._once(subscription, body, headers)

@@ -136,7 +136,7 @@ class PushRoutes:
         return await self._done(caller)
 
     async def _told(self, caller: Caller, payload: Permission | System) -> ServerPayload | None:
-        """Return the sprite's answer to a message of the person, None without one in time."""
+        """Send a message of the person to the sprite. Return the answer, or None if it does not come in time."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 with self._relay.held(caller.person) as room:
@@ -150,7 +150,7 @@ class PushRoutes:
         return response
 
     async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T]:
-        """Return the caller and the parsed body. Raises AnsweredError."""
+        """Return the caller and the body, decoded as `kind`. Raises AnsweredError."""
         caller = await self._authenticator.who_acts(request)
         return caller, await small_body(request, kind, example)
 

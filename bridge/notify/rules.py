@@ -83,13 +83,13 @@ class NotificationRules(Service, Observer):
         await stack.enter_async_context(self._reading)
 
     def budget_nears(self, sprite: str, words: str) -> None:
-        """Report that a part of the day's budget is spent; once for each part and limit."""
+        """Notify the person that a part of the day's budget is spent; once for each part and limit."""
         day = datetime.fromtimestamp(time.time(), UTC).date()
         part = words.partition(" (")[0]
         self._tell(sprite, f"budget-{day}-{part}", "budget", ("The budget is being used up", words), time.time())
 
     def budget_ended(self, sprite: str, words: str, can_raise: bool = False) -> None:
-        """Report that a budget is used up and something was refused or waits; once a day."""
+        """Notify the person that a budget is used up and something was refused or waits; once a day."""
         day = datetime.fromtimestamp(time.time(), UTC).date()
         title = "The budget is used up"
         self._tell(sprite, f"budget-{day}", "budget", (title, words), time.time(), raises=can_raise)
@@ -97,7 +97,7 @@ class NotificationRules(Service, Observer):
     # --- what the relay tells ---
 
     def opened(self, sprite: str) -> None:
-        """Look up which events were reported already: another bridge may have had this sprite meanwhile."""
+        """Read which events were reported already: another bridge may have had this sprite meanwhile."""
         if self._shared and sprite not in self._held_back:
             self._held_back[sprite] = deque(maxlen=_MOST_HELD_BACK)
             self._reading.start(self._catch_up(sprite), "mark of what was told")
@@ -192,7 +192,7 @@ class NotificationRules(Service, Observer):
             self._notifier.withdraw(sprite, request_id)
 
     def _paused(self, sprite: str, session: SessionState) -> None:
-        """Report that the agent waits for the person's answer; the bridge itself reports used-up budgets."""
+        """Notify the person that the agent has paused. The bridge itself reports used-up budgets."""
         if (paused := session.paused) is not None and paused.by in {"turns", "cost"} and math.isfinite(paused.since):
             words = ("Sprite has paused", wording.line(paused.why))
             self._tell(sprite, f"paused-{paused.since:.3f}", "paused", words, min(paused.since, time.time()))

@@ -39,7 +39,7 @@ def shown(key: bytes) -> str:
 
 
 def headers(key: bytes, message_id: str, at: int, body: bytes) -> dict[str, str]:
-    """Return the webhook's three headers for a body; `at` is in Unix seconds."""
+    """Return the three headers by which a receiver verifies the webhook's body; `at` is in Unix seconds."""
     digest = hmac.digest(key, b"%s.%d.%s" % (message_id.encode(), at, body), hashlib.sha256)
     return {
         "webhook-id": message_id,
@@ -49,7 +49,7 @@ def headers(key: bytes, message_id: str, at: int, body: bytes) -> dict[str, str]
 
 
 async def kept_key(database: Database) -> bytes:
-    """Return the signing key, created on first use. Raise DatabaseError."""
+    """Return the webhook's signing key, created on first use. Raise DatabaseError."""
     return await kept_secret(database, "webhook_key", new_key)
 
 

@@ -166,7 +166,8 @@ class Found:
 class Bootstrap:
     """Inspect a VM and install the planned release. The caller ensures one run at a time for each VM.
 
-    `knows` returns the sprite of a model token, None for a revoked one; `probe` returns once the sprite accepts us.
+    `knows` returns the sprite of a model token, None for a revoked one; `probe` waits until the sprite accepts the
+    bridge.
     """
 
     def __init__(
@@ -212,7 +213,7 @@ class Bootstrap:
         )
 
     async def install(self, found: Found, report: Report) -> str:
-        """Bring the VM to the plan and return the sprite's token.
+        """Install the plan on the VM and return the sprite's token.
 
         Raise UpdateFailedError if that fails and the earlier version still runs, HostError if nothing runs.
         """
@@ -247,7 +248,7 @@ class Bootstrap:
             await self._detach()
 
     async def _prepare(self, release: str, report: Report) -> tuple[str, str] | None:
-        """Prepare an update without disturbing a running sprite.
+        """Send, unpack, install and check a release without disturbing a running sprite.
 
         Return the (release, environment) in use, None if there is none.
         """
@@ -328,7 +329,7 @@ def _text(contents: Mapping[str, bytes], name: str) -> str | None:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """Parse the output of `_model_env`; other content is ignored."""
+    """Return the variables in the text of a VM's model.env; other content is ignored."""
     try:
         words = shlex.split(text)
     except ValueError:

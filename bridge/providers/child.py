@@ -116,13 +116,13 @@ class RunningSprite(Protocol):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return the address on which it listens."""
+        """Return the host and port on which the sprite listens."""
 
     async def ended(self) -> str:
-        """Wait for its end and return a description of it."""
+        """Wait for the end of the sprite's process and return a description of that end."""
 
     async def stop(self) -> None:
-        """Stop it gracefully."""
+        """Stop the sprite gracefully."""
 
 
 class StartSprite(Protocol):
@@ -172,21 +172,21 @@ class Child:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return the address on which it listens."""
+        """Return the host and port on which the sprite listens."""
         found = _LISTENING.search(self._said["stdout"])
         if found is None:
             raise HostError("The sprite has not reported its address yet. Try again.")
         return found[1].strip("[]"), int(found[2])
 
     async def ended(self) -> str:
-        """Wait for its end; return its exit status and last lines."""
+        """Wait for the end of the sprite's process; return its exit status and last lines as text."""
         code = await self._process.wait()
         await asyncio.wait(self._readers)
         how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
         return self._with_last_lines(f"The sprite {how}")
 
     async def stop(self, *, seconds: float = _STOP_SECONDS) -> None:
-        """Terminate it and wait. After the timeout, or if cancelled, kill it with its children."""
+        """Terminate the process and wait for its end. After the timeout, or if cancelled, kill it with its children."""
         try:
             if self.runs:
                 self._process.terminate()
@@ -221,7 +221,7 @@ class Child:
         return "\n".join([f"{what}. It said:", *lines] if lines else [f"{what}."])
 
     async def _listen(self, name: str, stream: asyncio.StreamReader | None) -> None:
-        """Drain the pipe and keep the last output."""
+        """Read a pipe of the process until its end, and keep a limited part of the output."""
         try:
             while stream is not None and (data := await stream.read(_READ_BYTES)):
                 said = self._said[name] + data.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Translate the SDK's errors into messages for users and retry advice.
+"""Translate errors of the Sprites SDK into messages for users and retry advice.
 
 Some errors differ only in their text.
 """
@@ -40,7 +40,7 @@ class Fault:
 
 
 def fault_of(error: Exception, what: str, seconds: float) -> Fault:
-    """Classify an error raised during `what`, which had a timeout of `seconds`."""
+    """Classify an error of the operation `what`, such as "creating the VM", which had a timeout of `seconds`."""
     if isinstance(error, TimeoutError):
         # An immediate retry of a slow call would be slow again.
         return Fault(f"{sentence(what)} took longer than {seconds:.0f} seconds.")
@@ -88,7 +88,7 @@ def _answer(error: Exception) -> tuple[int, str, float | None] | None:
 
 
 def status_fault(status: int, body: str, what: str, after: float | None = None) -> Fault:
-    """Classify an HTTP error response; `after` is the delay of its header in seconds."""
+    """Classify an HTTP error response to the operation `what`; `after` is the delay of its header in seconds."""
     said = _said(body)
     asked = after or said.get("retry_after_seconds")
     after = min(float(asked), _LONGEST_ASKED_SECONDS) if isinstance(asked, int | float) and asked > 0 else None

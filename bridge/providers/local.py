@@ -97,7 +97,10 @@ class LocalHost:
         return self._workspaces / provider.checked_name(sprite)
 
     async def home(self, sprite: str, *, claim: bool = False) -> Path:
-        """Return the sprite's workspace; `claim` it before writing there. Raise HostError if it is out of reach."""
+        """Return the sprite's workspace. Before writing there, `claim` it, so that the path becomes permanent.
+
+        Raise HostError if it is out of reach.
+        """
         folder = self.workspace(sprite)
         if self._home is not None:
             folder = await self._home(sprite, folder, claim)
@@ -280,7 +283,7 @@ class _Resident:
             self._address = None
 
     async def close(self) -> None:
-        """Stop the child, if there is one, and abandon a start in progress."""
+        """Stop the sprite's process, if this bridge started it, and abandon a start in progress."""
         await self._tasks.close()
         if self._child is not None:
             await self._child.stop()

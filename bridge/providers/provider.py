@@ -138,7 +138,7 @@ class ModelAccess:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables by which a sprite uses them."""
+        """Return the environment variables that give a sprite this access."""
         parts = urlsplit(self.base_url)
         connections = parts._replace(netloc=f"connections:{self.key}@{parts.netloc}").geturl()
         return {"ANTHROPIC_BASE_URL": self.base_url, "ANTHROPIC_API_KEY": self.token, "SPRITE_CONNECTIONS": connections}
@@ -152,7 +152,7 @@ Begin = Callable[[], Awaitable[None]]
 
 
 async def unguarded(_sprite: str, _is_there: bool) -> None:
-    """Allow any sprite to be created, for bridges that keep no replicas."""
+    """Allow any sprite to be created: the guard of bridges that keep no replicas."""
 
 
 #: Creates the access of a sprite; its earlier tokens are revoked.

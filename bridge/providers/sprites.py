@@ -61,7 +61,7 @@ def plan_of(archive: Archive, base_url: str, egress: str, environment: Mapping[s
 
 
 class SpritesHost(Service):
-    """`async with SpritesHost(...) as host:`; see Host.
+    """Run sprites on VMs: `async with SpritesHost(...) as host:`; see Host.
 
     `access` creates a model token, and `knows` returns the sprite of a token (None: revoked). Calls time out after
     `call_seconds` by default. `guard` forbids creating a VM that must be restored. `epoch` is the number of this
@@ -234,7 +234,7 @@ class _VM:
         return self._token
 
     async def deploy(self, report: provider.Report) -> None:
-        """Bring the VM to the plan, or raise why not; always inspect it first."""
+        """Install the plan on the VM if it is not current, or raise why that failed; always inspect the VM first."""
         report("connecting", "Checking the VM.")
         status = await self.machine.status()
         await self._guard(self.machine.name, status != "absent")
@@ -351,7 +351,7 @@ class _VM:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _probe(self, token: str, seconds: float = _PROBE_SECONDS) -> None:
-        """Return once the sprite accepts us. Raise HostError if it does not, or not in time."""
+        """Wait until the sprite accepts its token from this bridge. Raise HostError if it does not, or not in time."""
         await greet(await self._listening(seconds), token)
 
     async def _is_at_work(self, token: str) -> bool:
@@ -391,15 +391,15 @@ async def _restore_on(
 
 
 async def greet(channel: provider.Channel, token: str) -> None:
-    """Return once the sprite accepts the bridge's token, and close the channel.
+    """Send the token over the channel, wait until the sprite accepts it, and close the channel.
 
-    Raise HostError if it does not, or not in time.
+    Raise HostError if the sprite does not accept it, or not in time.
     """
     await _ask(channel, token, 1)
 
 
 async def _ask(channel: provider.Channel, token: str, count: int) -> list[ServerMessage]:
-    """Return the first messages after the token: the welcome, then the state."""
+    """Authenticate over the channel; return the sprite's first `count` messages: the welcome, then the state."""
     try:
         async with asyncio.timeout(_GREETING_SECONDS):
             channel.write(encode(Auth(token=token, client="deploy")))

@@ -42,12 +42,11 @@ class UnavailableError(Exception):
 
 
 class Accounts:
-    """`async with Accounts(...) as accounts:`; leaving it writes the pending settlements.
+    """Admit and settle model calls: `async with Accounts(...) as accounts:`; leaving it writes the pending settlements.
 
-    `on_used_up` is called whenever a call is refused because the budget is used up: with the sprite, the message, and
-    whether the person can raise the limit for today.
-    If the writer task dies, `on_death` is called, and leaving raises TaskDiedError. `shared`: other bridges may use
-    the database.
+    `on_used_up` is called whenever a call is refused because the budget is used up: with the sprite, the message,
+    and whether the person can raise the limit for today. If the writer task dies, `on_death` is called, and leaving
+    raises TaskDiedError. `shared`: other bridges may use the database.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Accounts:
         return call
 
     def settle(self, call: ModelCall) -> None:
-        """Replace the hold by `spent_usd` and write the call. It never waits."""
+        """Replace a call's reserved budget by its `spent_usd`. Its row is written later, in the background."""
         self._open.pop(call.id, None)
         call.state = "settled"
         self._ended[call.id] = call

@@ -133,7 +133,7 @@ class Upload(Service):
         self._body = b""
 
     async def receive(self, opened: frozenset[str], *, is_counting: bool) -> Asked:
-        """Receive, decode and check the body, with these features enabled. Raise RefusedError.
+        """Receive, decode and check the body; `opened` are the enabled features of the API. Raise RefusedError.
 
         `is_counting`: the request only counts tokens, and needs no `max_tokens`.
         """
@@ -182,7 +182,7 @@ class Upload(Service):
             raise RefusedError(400, "The client disconnected before its request's body was complete.") from error
 
     def _take(self, chunk: bytes) -> None:
-        """Add a chunk to the body, unless decoding the body would be too expensive."""
+        """Add a chunk to the body. Raise RefusedError if decoding the body would be too expensive."""
         self._received += chunk
         if len(self._received) > MAX_BODY_BYTES:
             raise too_large()
@@ -205,7 +205,10 @@ def too_large() -> RefusedError:
 
 
 def read_body(body: bytearray, opened: frozenset[str], *, is_counting: bool) -> tuple[Asked, bytes]:
-    """Return the parameters of a request, and its body with the top level encoded again. Raise RefusedError."""
+    """Return the parameters of a request, and its body with the top level encoded again. Raise RefusedError.
+
+    `opened` are the enabled features of the API. `is_counting`: the request only counts tokens.
+    """
     try:
         found = members(body)
         model = _value(found, "model", str)

@@ -88,7 +88,10 @@ class Limits:
         return None if self.daily_usd is None else self.daily_usd + standing.raised
 
     def left(self, standing: Standing) -> float | None:
-        """Return the budget's unspent US dollars, or None for no limit. Held ones count: most of them come back."""
+        """Return the budget's unspent US dollars, or None for no limit.
+
+        Amounts that running calls hold count as unspent, because most of them are not spent in the end.
+        """
         day, month = self.today(standing), self.monthly_usd
         left = [] if day is None else [day - standing.day_spent]
         return min(left + ([] if month is None else [month - standing.month_spent]), default=None)
@@ -108,7 +111,7 @@ class Limits:
 
 
 def _refusal(name: Literal["day", "month"], limit: float, spent: float, least: float, day: int) -> BudgetError:
-    """Return the error for a call of at least `least` US dollars.
+    """Return the error for a call of at least `least` US dollars; `name` is the period of the budget.
 
     Either calls in flight hold the rest of the budget, or it is used up. `day` is in days since 1970.
     """

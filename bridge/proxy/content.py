@@ -92,7 +92,7 @@ def string_bytes(raw: Raw) -> int:
 
 
 def encoded(found: Mapping[str, Raw]) -> bytes:
-    """Return the object with these members, each as it was written."""
+    """Return the JSON of an object with these members, each value as it was written."""
     return msgspec.json.encode(found)
 
 
@@ -176,7 +176,7 @@ class Content:
 
 
 def content_of(body: Mapping[str, Raw], size: int, opened: frozenset[str]) -> Content:
-    """Check the members of a body of `size` bytes, with these features enabled.
+    """Check a request's body of `size` bytes and return limits for its cost; `opened` are the enabled features.
 
     Raise RefusedError for content that may not pass, and MalformedError for ambiguous JSON.
     """

@@ -44,7 +44,7 @@ class _Use:
 
 
 class RateLimits:
-    """Count each sprite's calls. `clock` returns monotonic seconds."""
+    """Limit the rate and the number of each sprite's model calls. `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -99,10 +99,11 @@ _IDLE_SECONDS = 15.0
 
 
 class LlmProxy(Service):
-    """`async with LlmProxy(...) as proxy:`; the collaborators are opened before it and closed after it.
+    """Forward sprites' model calls to the upstream: `async with LlmProxy(...) as proxy:`.
 
-    Its server must cancel a handler whose client disconnects (`AppRunner(..., handler_cancellation=True)`): otherwise
-    the upstream's answer is not cancelled while nothing is being sent.
+    Open its collaborators before it and close them after it. Its server must cancel a handler whose client
+    disconnects (`AppRunner(..., handler_cancellation=True)`): otherwise the upstream's answer is not cancelled
+    while nothing is being sent.
     """
 
     def __init__(
@@ -209,7 +210,7 @@ class LlmProxy(Service):
 
 
 def _check_head(request: web.Request) -> None:
-    """Refuse a model request by its headers, before its body is read."""
+    """Raise RefusedError for a model request whose headers show that its body cannot be forwarded."""
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise too_large()
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":

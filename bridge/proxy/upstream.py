@@ -46,7 +46,7 @@ _BETA = re.compile(r"([a-z0-9-]{1,80})-20\d\d-?\d\d-?\d\d")
 
 @dataclass(frozen=True, slots=True)
 class ApiFeatures:
-    """Features that the operator enabled: names of `MODEL_EXITS`."""
+    """Features of the model's API that the operator enabled: names of `MODEL_EXITS`."""
 
     opened: frozenset[str] = DEFAULT_MODEL_EXITS
 

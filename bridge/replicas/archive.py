@@ -42,7 +42,7 @@ _KEPT: Final = {part.path: part for part in wire.PARTS}
 
 
 class _File(msgspec.Struct, frozen=True):
-    """A row of `files`."""
+    """A row of the replica's table `files`: one of the person's files."""
 
     path: str
     size: int
@@ -52,7 +52,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _MemoryFile(msgspec.Struct, frozen=True):
-    """A row of `memory`."""
+    """A row of the replica's table `memory`: one file of the memory folder."""
 
     content: wire.Blob
     mode: int
@@ -60,7 +60,7 @@ class _MemoryFile(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A row of `manifest`: files that a sprite did not ship, and files that an archive leaves out.
+    """A row of the replica's table `manifest`: files that a sprite did not ship, and files that an archive leaves out.
 
     `over_limit` files of `bytes` in total exceed the limit. `unkept` files and folders have an unusable name or are
     unreadable; `named` are some of them with the reason. `damaged` pieces are corrupt or missing in the store;
@@ -126,7 +126,7 @@ class _Outlet:
 
 @dataclass(slots=True)
 class _Read:
-    """The result of one pass over the rows; tables are on disk, because the store returns rows in its own order."""
+    """The rows of a replica, collected for its archive; tables are on disk, because the store has its own order."""
 
     tables: dict[str, IO[bytes]]
     #: Remaining bytes for temporary tables on disk.
@@ -149,13 +149,13 @@ class _Read:
     size: int = 0
 
     def leave(self, path: str, why: str) -> None:
-        """Leave out one file or folder."""
+        """Count one file or folder as left out of the archive, and keep the reason."""
         self.unkept += 1
         if len(self.named) < _MOST_NAMED:
             self.named.append(f"{path}: {why}")
 
     def lose(self, table: str, what: str, error: DamagedError) -> None:
-        """Leave out a damaged piece. Raise the error for memory data, unless leaving it out was requested."""
+        """Count a damaged piece as left out. Raise the error for memory data, unless leaving it out was requested."""
         if table not in _PERSONS and not self.leaves_out_damaged:
             raise DamagedError(f"{error} {_ADVICE}") from error
         self.damaged += 1
@@ -327,7 +327,7 @@ async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Rea
 
 
 def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
-    """Check a stored row and add it to the archive's rows. Raise ValueError for an invalid one."""
+    """Check a stored row and add it to `read`, the rows for the archive. Raise ValueError for an invalid one."""
     table = stored.table
     if (kept := _KEPT.get(table)) is not None:
         line = msgspec.json.encode(row) + b"\n"

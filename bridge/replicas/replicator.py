@@ -69,7 +69,7 @@ async def nothing_kept(_sprite: str) -> None:
 
 
 class _RefusedError(Exception):
-    """The sprite refuses to ship, with its own message: it is an older version."""
+    """The sprite refuses to ship its log, because it is an older version; the message is the sprite's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _Receipts:
 
 
 class _Ear(HubListener):
-    """Notice when the link to the sprite comes up, and end the current attempt when it goes down."""
+    """Notice when the link to the sprite comes up, and end the current attempt to replicate when it goes down."""
 
     def __init__(self, room: SpriteHub, is_last: Callable[[], bool]) -> None:
         self.is_up = asyncio.Event()
@@ -230,7 +230,10 @@ class Replicator(Service, Observer):
         self._room_of = room_of
 
     async def stop(self, sprites: Collection[str]) -> None:
-        """Keep replicating these sprites while they are stopped, even after their rooms have closed."""
+        """Replicate these sprites until they have stopped, even after their rooms have closed.
+
+        Return after each has begun to ship its log, or after a timeout.
+        """
         self._stopping = frozenset(sprites)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONNECT_SECONDS):

@@ -218,11 +218,11 @@ class SealedStore:
         return not await self.write(sprite, lambda log: log.wiped(due))
 
     async def read(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
-        """Run work that only reads in one transaction. It may run more than once."""
+        """Call `work` with the sprite's log in one transaction that only reads. It may be called more than once."""
         return await self.shelf.read(sprite, lambda tx: work(SpriteLog(tx, sprite, self.keyring)))
 
     async def write(self, sprite: str, work: Callable[[SpriteLog], _T]) -> _T:
-        """Run work in one transaction. It may run more than once."""
+        """Call `work` with the sprite's log in one transaction. It may be called more than once."""
 
         def finished(tx: Transaction) -> _T:
             log = SpriteLog(tx, sprite, self.keyring)
@@ -234,7 +234,7 @@ class SealedStore:
 
 
 def _following(log: SpriteLog, shipment: store.Shipment, after: int | None) -> store.Position:
-    """Return the current position. Raise StoreError if the shipment does not continue from it."""
+    """Return the replica's current position. Raise StoreError if the shipment does not continue from there."""
     position = log.position()
     if position.log not in {None, shipment.log}:
         raise store.StoreAheadError("The sprite's log is not the one that is stored.")

@@ -107,7 +107,10 @@ class SpriteLog:
         return generation
 
     def move(self, generation: int, log: str, through: int, *, is_whole: bool, has_changed: bool) -> None:
-        """Set the position to which the log is now complete; `has_changed`: a row was added or removed."""
+        """Record that the replica has the log up to `through`; `has_changed`: a row was added or removed.
+
+        `is_whole`: the sprite has nothing more to ship.
+        """
         self._grow(self._grown)
         self._grown = 0
         self._tx.execute(
@@ -160,7 +163,10 @@ class SpriteLog:
         return None if found is None else View(found["generation"], found["through"])
 
     def _read(self) -> Any:
-        """Return the generation that is read, None if there is none."""
+        """Return the positions of the generation that readers get, None without a replica.
+
+        That is the newest complete generation, or the newest one if none is complete.
+        """
         return self._one(
             "SELECT * FROM stored_positions WHERE sprite = ? AND log IS NOT NULL "
             "ORDER BY CASE WHEN whole_at IS NULL THEN 1 ELSE 0 END, generation DESC LIMIT 1"
@@ -401,7 +407,7 @@ class SpriteLog:
         return int(rows - len(found))
 
     def is_counted_whole(self) -> bool:
-        """Return whether the census itself is complete."""
+        """Return whether the census counts as many rows as the sprite's total, so that it is complete."""
         sql = "SELECT coalesce(sum(rows), 0) AS rows FROM stored_census WHERE sprite = ?"
         counted, row = self._one(sql)["rows"], self._one("SELECT rows FROM stored_sprites WHERE sprite = ?")
         return bool(counted == (0 if row is None else row["rows"]))

@@ -261,7 +261,7 @@ Named = list[tuple[str, list[int | str]]]
 
 
 def in_pieces(named: Named, most: int) -> Iterator[tuple[str, list[int | str]]]:
-    """Yield the same tables and ids, at most `most` ids at a time."""
+    """Yield the ids of each table in lists of at most `most` ids."""
     for table, ids in named:
         yield from ((table, ids[at : at + most]) for at in range(0, len(ids), most))
 

@@ -45,7 +45,7 @@ _NONE = -1
 
 
 class Shelf(Protocol):
-    """The tables of all replicas (`STORE_TABLES`); work on one sprite touches only its rows.
+    """Storage of the tables of all replicas (`STORE_TABLES`); work on one sprite touches only its rows.
 
     Methods raise StoreError or DatabaseError.
     """
@@ -54,7 +54,7 @@ class Shelf(Protocol):
         """Run a function in one durable, atomic transaction. It may run more than once."""
 
     async def read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """Run a function that only reads."""
+        """Run a function that only reads, in one transaction. It may run more than once."""
 
     async def sprites(self) -> list[str]:
         """Return the names of all stored sprites."""

@@ -211,9 +211,9 @@ class Pages:
         return response
 
     def _with_files(self, worker: str, names: Iterable[str]) -> str:
-        """Insert the version and the files to cache into the worker.
+        """Insert the page's version and the names of the files to cache into the service worker.
 
-        Any change of a file changes it, so browsers update.
+        Any change of a file changes the version, so browsers update.
         """
         kept = sorted(name for name in names if Path(name).suffix in _KEPT and name != _WORKER)
         return worker.replace("const VERSION = '';", f"const VERSION = {json.dumps(self._version)};", 1).replace(

@@ -78,7 +78,7 @@ class OwnerRouter:
         await self._hops.end_all()
 
     async def for_person(self, request: web.Request, person: str, handler: Handler) -> web.StreamResponse:
-        """Answer a request from the control socket."""
+        """Answer a request from the control socket, here or by forwarding it to the sprite's owner."""
         request.setdefault(REQUEST_ID, secrets.token_hex(8))
         return await self._led(request, forward.ForwardedIdentity(person, "operator", None), handler)
 
@@ -94,7 +94,10 @@ class OwnerRouter:
         return web.RouteDef(route.method, route.path, cross, {**route.kwargs, "expect_handler": _expect})
 
     async def _recognised(self, request: web.Request, by: _By) -> forward.ForwardedIdentity | None:
-        """Return the person and credential, or None if the endpoint itself has to refuse."""
+        """Return the person and credential, or None if the endpoint itself has to refuse.
+
+        `by` is the kind of credential that the endpoint accepts.
+        """
         token = bearer(request)
         if token is None:
             caller = None if by == "token" else await self._authenticator.browser(request)

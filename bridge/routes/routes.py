@@ -46,7 +46,7 @@ class Readiness:
 
 
 class Routes:
-    """Handlers that authenticate requests and pass them on."""
+    """Authenticate the requests to the public routes and pass them to their handlers."""
 
     def __init__(
         self,
@@ -246,7 +246,10 @@ class Restoring:
         return answer
 
     async def asked_by(self, person: str, how: str) -> Restored:
-        """Do what the person asked for. Raises RestoreRefusedError if it is not offered now."""
+        """Restore a person's sprite, or keep it as it is, as `how` says.
+
+        Raises RestoreRefusedError if the person's page does not offer that now.
+        """
         if how not in _OFFERED:
             raise RestoreRefusedError(f"`how` must be {', '.join(_OFFERED)}, or missing.")
         offered = _OFFERED[how]

@@ -353,7 +353,10 @@ class Commands:
         await self._screen.show(drawing.help_table(self._help_rows + _KEYS))
 
     async def ask(self, payload: messages.ClientPayload, doing: str, seconds: float) -> messages.RelayedPayload | None:
-        """Send any request; the state line shows `doing` meanwhile."""
+        """Send a request to the sprite and return its answer; the state line shows `doing` meanwhile.
+
+        If that fails, show the error and return None.
+        """
         try:
             with self._conversation.busy(doing):
                 answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
@@ -371,7 +374,7 @@ class Commands:
     async def look(
         self, request: AnyMemoryRequest, expected: type[_Result], doing: str = "looking", seconds: float = LOOK_SECONDS
     ) -> _Result | None:
-        """Send a memory request."""
+        """Send a memory request and return its result of the `expected` type. If that fails, return None."""
         result = await self.ask(request, doing, seconds)
         return result if isinstance(result, expected) else None
 

@@ -244,7 +244,7 @@ class Conversation:
         return self._turns.is_outstanding(mission_id)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return once the condition is true; it is checked after each message of the link."""
+        """Wait until the condition is true; it is checked after each message of the link."""
         async with self._changed:
             await self._changed.wait_for(condition)
 

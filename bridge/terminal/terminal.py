@@ -258,7 +258,7 @@ class Terminal:
         buffer.reset(buffer.document)
 
     async def _work(self, conversation: Conversation, commands: Commands) -> None:
-        """Do what was entered in order, while the prompt stays open."""
+        """Handle the entered answers, commands and messages in order, while the prompt stays open."""
         while True:
             text, asked, _, pasted = await self._entered.get()
             # Only a whole line answers, because its first letter may begin any message.
@@ -431,14 +431,14 @@ class PastedSpans:
         self._text = ""
 
     def changed(self, text: str, cursor: int, *, is_paste: bool = False) -> None:
-        """Take the line's new text, with the cursor after the edit."""
+        """Update the spans to the line's new text, with the cursor after the edit."""
         start, end = _edited(self._text, text, cursor)
         grown = len(text) - len(self._text)
         self.spans = _moved(self.spans, start, end, grown, is_pasted=is_paste or end + grown - start > 1)
         self._text = text
 
     def cleared(self) -> None:
-        """Begin an empty line."""
+        """Drop the spans, because the line is empty again."""
         self._text, self.spans = "", ()
 
 

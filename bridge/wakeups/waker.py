@@ -191,7 +191,7 @@ def due_dates(rows: Iterable[Any]) -> dict[str, DueDate]:
 
 
 def _believed(due: NextDue | None) -> float | None:
-    """Return the time if it is valid; a sprite is untrusted."""
+    """Return the due time that a sprite reports, or None if it is not a finite number."""
     return None if due is None or not math.isfinite(due.at) else due.at
 
 
@@ -244,10 +244,10 @@ class UnreachableError(Exception):
 
 
 class Waker(Service):
-    """`async with Waker(relay, due, may_wake, on_death) as waker:` while the relay is open.
+    """Wake sprites when their actions are due: `async with Waker(relay, due, may_wake, on_death) as waker:`.
 
-    `may_wake` returns whether a sprite's person has access. `clock` returns Unix seconds. `wakes` counts them by
-    outcome.
+    The relay must be open meanwhile. `may_wake` returns whether a sprite's person has access. `clock` returns Unix
+    seconds. `wakes` counts wakes by outcome.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class Waker(Service):
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _start_due(self) -> float:
-        """Start the wakes that are due; return the longest wait in seconds."""
+        """Start the wakes that are due; return for how many seconds at most to wait before the next look."""
         now, monotonic = self._clock(), time.monotonic()
         soonest = self._pace.look
         self._to_look_at |= self._due.take_left_open()
@@ -389,7 +389,7 @@ class Waker(Service):
         return True
 
     async def _looked(self, room: SpriteHub, slot: AsyncExitStack) -> None:
-        """Return when the sprite has checked its due actions and is idle."""
+        """Wait until the sprite has checked its due actions and is idle. Raise UnreachableError if that fails."""
         looking = asyncio.create_task(self._look(room), name="look at what is due")
         began_at = ready_at = time.monotonic()
         was_ready = False
