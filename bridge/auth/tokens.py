@@ -105,7 +105,7 @@ class PersonTokens:
             taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
             if label in taken:
                 raise PeopleError(
-                    f"{person} has a token called {label!r} already. Choose another name, or revoke that one."
+                    f"{person} has a token called {label!r} already. Choose another name, or revoke that token."
                 )
             if len(taken) >= _MOST:
                 raise PeopleError(f"{person} has {_MOST} tokens. Revoke one that is not used.")

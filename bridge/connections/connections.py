@@ -395,10 +395,10 @@ class Connections(Service):
     def _count(self, live: _Live) -> None:
         daily = live.record.definition.daily
         if live.record.calls_today >= daily:
-            raise ConnectionsError("limit", f"{live.record.name} has had its {daily:,} calls of today (UTC).")
+            raise ConnectionsError("limit", f"{live.record.name} has used up its {daily:,} calls of today (UTC).")
         if wait := live.bucket.wait(1):
             words = f"{self._per_minute} calls of this minute. Try again in {math.ceil(wait)} seconds."
-            raise ConnectionsError("limit", f"{live.record.name} has had its {words}")
+            raise ConnectionsError("limit", f"{live.record.name} has used up its {words}")
         live.bucket.take(1)
         live.record.count()
         live.uncounted += 1

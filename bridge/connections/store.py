@@ -158,7 +158,8 @@ class ConnectionStore:
         def insert(tx: Transaction) -> None:
             count = tx.execute("SELECT count(*) FROM connections WHERE person = ?", (person,)).fetchone()[0]
             if count >= MOST_CONNECTIONS:
-                raise ConnectionsError("limit", f"There are {MOST_CONNECTIONS} connections, as many as there may be.")
+                words = f"There are {MOST_CONNECTIONS} connections already, which is the limit. Remove one first."
+                raise ConnectionsError("limit", words)
             tx.execute("INSERT INTO connections (person, name, key_id, sealed) VALUES (?, ?, ?, ?)", row)
 
         try:

@@ -93,8 +93,8 @@ def migrate(connection: psycopg.Connection[Any], migrations: Sequence[str]) -> N
         if "bridge_version" not in tables:
             if tables:
                 raise OperatorError(
-                    f"{_NAME} contains tables that are not the bridge's ({tables[0]}). It was not changed. Create "
-                    "a database for the bridge alone."
+                    f"{_NAME} contains tables that are not the bridge's ({tables[0]}). The database was not changed. "
+                    "Create one for the bridge alone."
                 )
             connection.execute(_OURS)
         _raise_version(connection, migrations)
@@ -461,7 +461,7 @@ class PostgresDatabase:
         except psycopg.Error as error:
             self._roll_back(connection, error)
             if connection.closed:
-                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} It is not known whether this was written.") from error
+                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} It is not known whether the change was written.") from error
             raise
         if ended != "COMMIT":
             # A statement failed and its caller continued.
@@ -475,7 +475,7 @@ class PostgresDatabase:
         except psycopg.Error as error:
             self._roll_back(connection, error)
             if connection.closed:
-                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} It is not known whether this was written.") from error
+                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} It is not known whether the change was written.") from error
             raise
 
     def _roll_back(self, connection: _Connection, error: BaseException) -> None:

@@ -254,7 +254,7 @@ class Restoring:
             raise RestoreRefusedError(f"`how` must be {', '.join(_OFFERED)}, or missing.")
         offered = _OFFERED[how]
         if offered is not None and self._relay.offer(person) != offered:
-            raise RestoreRefusedError("Your agent does not need this at the moment. Nothing was changed.")
+            raise RestoreRefusedError("Your agent needs no restore at the moment. Nothing was changed.")
         if how == "keep":
             return Restored(await self.restorer.go_on(person))
         asked = Asked(person, over=offered is not None)
