@@ -149,7 +149,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 @pytest.fixture(scope="session")
 def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a workspace with a curated memory (5 s, once); tests copy it before they change it."""
+    """Return a workspace with a curated memory (5 s, once); tests copy it before they open it."""
     return _made_once("curated", tmp_path_factory, Path, lambda folder: asyncio.run(_curated(folder / "workspace")))
 
 

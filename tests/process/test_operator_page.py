@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -63,14 +64,14 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
             yield desk
 
 
-async def test_operator_page_shows_people_and_audit(desk: Desk, curated: Path) -> None:
+async def test_operator_page_shows_people_and_audit(desk: Desk, curated: Path, tmp_path: Path) -> None:
     made = await desk.asked("POST", "/users/ada")
     shown = await desk.open()
     assert "<dt>Stored</dt><dd>nothing</dd>" in shown
     assert "users add ada" in shown
     assert made["token"] not in shown
     async with open_store(Settings(desk.settings.data), None) as store:
-        await ship(store, "ada", curated)
+        await ship(store, "ada", shutil.copytree(curated, tmp_path / "curated"))
     assert "<dt>Stored</dt><dd>all</dd>" in await desk.open()
     # Connections on behalf of another person are in the audit log, once each.
     async with control.control_session(desk.settings.run) as session:

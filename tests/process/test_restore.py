@@ -155,8 +155,9 @@ async def restoring(*arguments: str, environment: dict[str, str]) -> AsyncIterat
 
 async def test_killed_local_restore_can_be_repeated(curated: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    await kept(data, "ada", curated)
-    before = await archive_of(curated, tmp_path / "before.zip")
+    lost = shutil.copytree(curated, tmp_path / "lost")
+    await kept(data, "ada", lost)
+    before = await archive_of(lost, tmp_path / "before.zip")
     workspace, is_cut_off = data / "workspaces/ada", False
     while not is_cut_off:
         # The restore may finish before it is seen at work; then it is repeated.
