@@ -15,7 +15,7 @@ from typing import Any
 
 from sprite.common import own_secrets
 from sprite.privacy import secret_formats
-from sprite.privacy.secret_formats import card_numbers, found_by_form, private_keys
+from sprite.privacy.secret_formats import card_numbers, found_by_form, private_keys, session_results
 from sprite.privacy.secret_names import Span, names, tables
 from sprite.protocol.pasted import Edit, Marked
 
@@ -70,7 +70,7 @@ def _found(text: str) -> list[Span]:
     if len(lower) != len(text):
         # In lower case, some letters of other scripts have another length. Detectors look for ASCII only.
         lower = text.translate(_ASCII_LOWER)
-    found, named = [*own_secrets.spans(text), *private_keys(text, lower)], []
+    found, named = [*own_secrets.spans(text), *private_keys(text, lower), *session_results(text)], []
     for start, end in _pieces(text):
         found += found_by_form(text, lower, start, end)
         found += card_numbers(text, lower, start, end)

@@ -444,6 +444,25 @@ def shows_secrets(given: Any, result: str | None = None) -> bool:
     return not is_file_plain and any(file.search(f"/{path}") for path in paths)
 
 
+#: A line that a person typed into a shell, up to the prompt that ends what it printed.
+_PROMPT = re.compile(
+    r"(?m)^(?:[$%#]|PS[^>\n]{0,100}>|\[?[\w.-]{1,40}@[\w.-]{1,60}[^$#%>\n]{0,100}[$#%])(?: +([^\n]*)|$)|^```"
+)
+
+
+def session_results(text: str) -> Iterator[Span]:
+    """Yield what commands that show secrets printed in a pasted session."""
+    prompts = list(_PROMPT.finditer(text))
+    commands = "\n".join(prompt[1] for prompt in prompts if prompt[1])
+    if not any(rule.search(commands) for rule in _rules()[:4]):
+        return
+    for typed, following in zip(prompts, [*prompts[1:], None], strict=True):
+        start, end = typed.end() + 1, following.start() if following else len(text)
+        result = text[start:end].partition("\n\n")[0].rstrip()
+        if typed[1] and _shows_value(result) and shows_secrets({"command": typed[1]}, result):
+            yield (start, start + len(result), "command-result")
+
+
 def _is_secret_name(found: re.Match[str]) -> bool:
     name = next(filter(None, found.groups()))
     return name not in ("PWD", "OLDPWD") and (names().kind(name) != "" or _ADDRESS.search(name) is not None)

@@ -75,6 +75,13 @@ _BRACKET = re.compile(r"[(){}\[\]]")
 _NAME = re.compile(r"[^\W\d][^\W\d._ -]*(?:[._ -][^\W\d]+)*|[a-z\d]+(?:_[a-z\d]+)+")
 #: `"password": "Required"`.
 _FIELD_LABEL = re.compile(r"[^\W\d_a-z][^\W\d_A-Z]{3,7}")
+#: A secret of several words, in quotes: 'llamas wear pyjamas'.
+_PHRASE = re.compile(r"[a-z]+(?: [a-z]+){2,}|[a-z]+(?:-[a-z]+){3,}")
+#: The lines of a group whose values are public or sealed, up to a name.
+_HARMLESS_GROUPS = ("encrypted", "sealed", "public")
+_IN_HARMLESS_GROUP = re.compile(
+    r"""(?m)^([ \t]*)["'{]{0,2}\w*(?:[eE]ncrypted|[sS]ealed|[pP]ublic)(?![a-z])[\w-]*["']?[ ]?[:=][ ]?(?:\{[^{}\n]*|\{?[ ]*\n(?:\1[ \t]+[^\n]*\n)*\1[ \t]+[^\n]*)\Z"""
+)
 _HEX = re.compile(r"[0-9a-f]{16,}\b")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 #: Whatever stands before a name in a line of configuration.
@@ -123,7 +130,7 @@ class Names:
             )
         ]
         self._harmless = re.compile(
-            rf"(?:\A|_)(?:{either['harmless_of']})_?(?:token|key|secrets?|cookie|pin)\Z|\A(?:{either['verbs']})_(?!.*token\Z)"
+            rf"(?:\A|_)(?:{either['harmless_of']})_?(?:token|key|secrets?|cookie|pin)\Z|\A(?:{either['verbs']})_(?!.*token\Z)|(?:\A|_)(?:public|publishable|encrypted|sealed)_"
         )
         self._tails = re.compile(rf"(?:_(?:{either['tails']})|_?\d)+\Z")
         #: What a name is given, or "".
@@ -175,7 +182,8 @@ class Names:
         if kind == "password" and name.lower().endswith("pwd") and (value[:1] in "/~." or value[1:2] == ":"):
             return None
         mark = "password-assignment" if kind == "password" else "secret-assignment"
-        return mark if self.is_secret(kind, value, level) else None
+        is_phrase = level == SURE and _PHRASE.fullmatch(value) and name[-6:].lower() == "secret"
+        return mark if self.is_secret("password" if is_phrase else kind, value, level) else None
 
     def _qualifies(self, word: str, name: str) -> bool:
         """Return whether the word before a name belongs to it, as in "api key"; not in "enable password"."""
@@ -278,6 +286,9 @@ class Names:
         elif group == "escaped":
             end -= match[group].endswith("\\")
         value = text[begin:end]
+        above = text[max(0, name_start - 2000) : name_start]
+        if any(word in above.lower() for word in _HARMLESS_GROUPS) and _IN_HARMLESS_GROUP.search(above):
+            return None
         if ":" in (match["sign"] or "") and not name.isupper() and _FIELD_LABEL.fullmatch(value):
             return None
         mark = self.mark(name, value, level)
@@ -339,7 +350,9 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
         is_directive = lower.endswith(("requirepass", "masterauth", "identified_by"))
         if is_directive or (quoted and is_own and (is_lead or name.isupper())):
             return SURE, "line"
-        if (len(match["space"]) > 3 and not (is_lead and is_alone)) or lower.endswith("pass"):
+        if (len(match["space"]) > 3 and not (is_lead and is_alone)) or (
+            lower.endswith("pass") and "\t" not in match["space"]
+        ):
             return None, "said"
         if quoted and kind == "password":
             return (SURE if len(match[match.lastgroup or 0]) > 9 else LIKELY), "said"

@@ -39,7 +39,10 @@ _EXAMPLE = re.compile(r"EXAMPLE|ABC-DEF")
 _JOINT = re.compile(r"\w[-_.]\w")
 #: Keys with all kinds of signs, which frameworks make.
 _SIGNED, _SIGNED_ENTROPY = range(32, 129), 4.5
-_GLUE = frozenset("the a an and or to your my is are for with of in on it this that must be not you can as at".split())
+_GLUE = frozenset(
+    "the a an and or to your my is are for with of in on it this that must be not you can as at"
+    " from by has was will should".split()
+)
 _MOST_GLUE = 1
 
 
@@ -89,7 +92,7 @@ def is_prose(value: str) -> bool:
     """Return whether letters alone are an adjective or a name of code: "case-sensitive", "user_name", "maxLength"."""
     return "/" in value or (
         re.fullmatch(r"[a-z]+(?:[A-Z][a-z]+)*|[a-z_]+|[a-z]{1,4}-[a-z]+", value) is not None
-        or re.search(rf"(?:{_compiled()['endings'].pattern[5:]})\Z", value) is not None
+        or re.search(rf"\A(?:[^-]*-){{0,2}}[^-]*(?:{_compiled()['endings'].pattern[5:]})\Z", value) is not None
     )
 
 
