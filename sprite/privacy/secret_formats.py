@@ -453,10 +453,9 @@ _PROMPT = re.compile(
 def session_results(text: str) -> Iterator[Span]:
     """Yield what commands that show secrets printed in a pasted session."""
     prompts = list(_PROMPT.finditer(text))
-    commands = "\n".join(prompt[1] for prompt in prompts if prompt[1])
-    if not any(rule.search(commands) for rule in _rules()[:4]):
-        return
-    for typed, following in zip(prompts, [*prompts[1:], None], strict=True):
+    commands = "\n".join(prompt[1] or "" for prompt in prompts)
+    prompts = prompts if any(rule.search(commands) for rule in _rules()[:4]) else []
+    for typed, following in zip(prompts, [*prompts[1:], None], strict=False):
         start, end = typed.end() + 1, following.start() if following else len(text)
         result = text[start:end].partition("\n\n")[0].rstrip()
         if typed[1] and _shows_value(result) and shows_secrets({"command": typed[1]}, result):

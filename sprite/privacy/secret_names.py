@@ -75,13 +75,7 @@ _BRACKET = re.compile(r"[(){}\[\]]")
 _NAME = re.compile(r"[^\W\d][^\W\d._ -]*(?:[._ -][^\W\d]+)*|[a-z\d]+(?:_[a-z\d]+)+")
 #: `"password": "Required"`.
 _FIELD_LABEL = re.compile(r"[^\W\d_a-z][^\W\d_A-Z]{3,7}")
-#: A secret of several words, in quotes: 'llamas wear pyjamas'.
 _PHRASE = re.compile(r"[a-z]+(?: [a-z]+){2,}|[a-z]+(?:-[a-z]+){3,}")
-#: The lines of a group whose values are public or sealed, up to a name.
-_HARMLESS_GROUPS = ("encrypted", "sealed", "public")
-_IN_HARMLESS_GROUP = re.compile(
-    r"""(?m)^([ \t]*)["'{]{0,2}\w*(?:[eE]ncrypted|[sS]ealed|[pP]ublic)(?![a-z])[\w-]*["']?[ ]?[:=][ ]?(?:\{[^{}\n]*|\{?[ ]*\n(?:\1[ \t]+[^\n]*\n)*\1[ \t]+[^\n]*)\Z"""
-)
 _HEX = re.compile(r"[0-9a-f]{16,}\b")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 #: Whatever stands before a name in a line of configuration.
@@ -133,6 +127,7 @@ class Names:
             rf"(?:\A|_)(?:{either['harmless_of']})_?(?:token|key|secrets?|cookie|pin)\Z|\A(?:{either['verbs']})_(?!.*token\Z)|(?:\A|_)(?:public|publishable|encrypted|sealed)_"
         )
         self._tails = re.compile(rf"(?:_(?:{either['tails']})|_?\d)+\Z")
+        self._harmless_group = re.compile(either["harmless_groups"])
         #: What a name is given, or "".
         self.kind = functools.lru_cache(4000)(self._kind)
         self._calls = [(word, re.compile(word + _ARGUMENTS)) for word in rules["calls"]]
@@ -182,7 +177,7 @@ class Names:
         if kind == "password" and name.lower().endswith("pwd") and (value[:1] in "/~." or value[1:2] == ":"):
             return None
         mark = "password-assignment" if kind == "password" else "secret-assignment"
-        is_phrase = level == SURE and _PHRASE.fullmatch(value) and name[-6:].lower() == "secret"
+        is_phrase = level == SURE and _PHRASE.fullmatch(value) and re.search(r"(?i)secret(?:_?key)?\Z", name)
         return mark if self.is_secret("password" if is_phrase else kind, value, level) else None
 
     def _qualifies(self, word: str, name: str) -> bool:
@@ -273,7 +268,9 @@ class Names:
             is_sign, is_password = match["sign"] is not None, self.kind(name) == "password"
             several = None if match["space"] or stop in ("url", "settings") else _WORDS.match(text, begin)
             if several and name.lower() != "pass":
-                is_line = is_sign and level <= LIKELY and self.mark(name, several[0], level)
+                is_clear = is_sign or (match["said"] or "").rstrip().endswith((":", "="))
+                level = min(level, LIKELY) if name.lower().endswith("phrase") else level
+                is_line = is_clear and level <= LIKELY and self.mark(name, several[0], level)
                 if is_line or (is_password and _APP_PASSWORD.fullmatch(several[0])):
                     return (begin, several.end(), "password-assignment")
             value = _cut(match[group], stop)
@@ -286,13 +283,11 @@ class Names:
         elif group == "escaped":
             end -= match[group].endswith("\\")
         value = text[begin:end]
-        above = text[max(0, name_start - 2000) : name_start]
-        if any(word in above.lower() for word in _HARMLESS_GROUPS) and _IN_HARMLESS_GROUP.search(above):
-            return None
         if ":" in (match["sign"] or "") and not name.isupper() and _FIELD_LABEL.fullmatch(value):
             return None
         mark = self.mark(name, value, level)
-        return None if mark is None else (begin, end, mark)
+        is_sealed = mark and self._harmless_group.search(text[max(0, name_start - 2000) : name_start])
+        return None if mark is None or is_sealed else (begin, end, mark)
 
 
 def is_uuid(value: str) -> bool:
@@ -350,9 +345,7 @@ def _place(text: str, match: re.Match[str], name: str, line: str, kind: str) -> 
         is_directive = lower.endswith(("requirepass", "masterauth", "identified_by"))
         if is_directive or (quoted and is_own and (is_lead or name.isupper())):
             return SURE, "line"
-        if (len(match["space"]) > 3 and not (is_lead and is_alone)) or (
-            lower.endswith("pass") and "\t" not in match["space"]
-        ):
+        if (len(match["space"]) > 3 and not (is_lead and is_alone)) or (lower + match["space"]).endswith("pass "):
             return None, "said"
         if quoted and kind == "password":
             return (SURE if len(match[match.lastgroup or 0]) > 9 else LIKELY), "said"

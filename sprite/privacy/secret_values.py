@@ -40,10 +40,8 @@ _JOINT = re.compile(r"\w[-_.]\w")
 #: Keys with all kinds of signs, which frameworks make.
 _SIGNED, _SIGNED_ENTROPY = range(32, 129), 4.5
 _GLUE = frozenset(
-    "the a an and or to your my is are for with of in on it this that must be not you can as at"
-    " from by has was will should".split()
+    "the a an and or to your my is are for with of in on it this that must be not you can as at from too".split()
 )
-_MOST_GLUE = 1
 
 
 def read(name: str, form: type[_F]) -> _F:
@@ -133,7 +131,7 @@ def _of_words(value: str) -> int:
     words = value.split()
     glue = len(_GLUE.intersection(value.lower().split()))
     is_text = value[-1] in ".:?!" or re.search(r"\s[^\w&+]", value) is not None or _compiled()["about"].search(value)
-    if is_text or glue > _MOST_GLUE:
+    if is_text or glue > 1:
         return NOTHING
     if max(strength(word) for word in words) >= ODD:
         return ODD

@@ -451,3 +451,30 @@ def test_private_words_of_long_unspaced_message() -> None:
     private_text = PrivateText()
     private_text.hear("<private>" * 10_000 + " the code is blue-7-heron")
     assert private_text.others("Use blue-7-heron or blue.") == f"Use {PRIVATE} or blue."
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        "$ bw get password nas\nLaterne.5x\n$ ",
+        "look:\nada@box:~$ op read op://v/db/password\nLaterne.5x\nada@box:~$ exit",
+        "PS C:\\> bw get password nas\nLaterne.5x\nPS C:\\> ",
+    ],
+)
+def test_pasted_session_loses_what_secret_commands_print(session: str) -> None:
+    assert redact(session) == session.replace("Laterne.5x", "[redacted:command-result]")
+
+
+def test_other_commands_of_pasted_sessions_stay() -> None:
+    session = "$ git rev-parse HEAD\n1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c\n$ bw sync\nSyncing complete.\n$ "
+    assert redact(session) == session
+
+
+def test_values_of_sealed_groups_stay() -> None:
+    values = "  user: ada\n  db_password: AgBwOkPDnLsr5tmkGhtUDiHjxrGb3VtX2HnIch\n"
+    assert redact(f"encryptedData:\n{values}") == f"encryptedData:\n{values}"
+    assert "AgBwOk" not in redact(f"data:\n{values}")
+
+
+def test_words_in_quotes_are_a_secret() -> None:
+    assert "llamas" not in redact("session({ secret: 'llamas wear pyjamas', resave: false })")
