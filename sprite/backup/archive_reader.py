@@ -71,7 +71,7 @@ class Archive:
                 )
 
     def chunks(self, file: layout.TableFile | layout.PlainFile) -> Iterator[bytes]:
-        """Yield the bytes of a file, never more than the manifest says."""
+        """Yield the bytes of one file of the archive. Raises ArchiveError if it is longer than the manifest says."""
         left = file.size
         try:
             with self._zip.open(file.path) as entry:
@@ -103,7 +103,7 @@ class Archive:
             raise self.bad_row(file, number + 1, f"it is missing: {file.rows} lines are expected")
 
     def bad_row(self, file: layout.TableFile, number: int, why: str) -> ArchiveError:
-        """Return the error for an unusable row."""
+        """Return the ArchiveError for a row that cannot be used: its file, line number and the reason."""
         return ArchiveError(f"{self.path.name}: {file.path}, line {number}: {why}. Nothing was imported.")
 
 
@@ -166,7 +166,7 @@ def _manifest(path: Path, raw: bytes) -> layout.Manifest:
 
 
 def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipfile.ZipInfo]) -> None:
-    """Check that the manifest lists exactly the entries, and each at a valid place."""
+    """Check that the manifest lists exactly the files of the archive, and each at a valid path."""
     told = {file.path: file.size for file in manifest.everything}
     if len(told) != len(manifest.everything):
         raise ArchiveError(f"{path.name}: its {layout.MANIFEST} names a file twice.")
@@ -181,7 +181,7 @@ def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipf
 
 
 def _check_places(path: Path, manifest: layout.Manifest) -> None:
-    """Check that everything for the disk stays in the person's folders and has valid metadata."""
+    """Check that each file's path stays in its folder, and that permissions and times are valid."""
     if not {file.path for file in manifest.memory} <= {
         f"{layout.MEMORY}/{name}" for name in layout.MEMORY_FILES.values()
     }:

@@ -54,7 +54,7 @@ _AT = 1_795_424_400.0
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A message of a person, a proposed memory line, and whether the message `said` what the line says."""
+    """A fixed test of the verifier: a person's message, a proposed memory line, and whether the message `said` it."""
 
     language: str
     kind: str
@@ -179,7 +179,7 @@ class _Talk:
 
 
 async def _turns(talk: _Talk, settings: Settings, call_usd: float) -> dict[str, Any]:
-    """Run the parts that need a sprite. A call of its agent costs `call_usd` at most."""
+    """Run the parts of the check that need a sprite; return their results. An agent's call costs `call_usd` at most."""
     began = time.monotonic()
     events = await talk.mission(TURN)
     end, seconds = events[-1], round(time.monotonic() - began, 1)
@@ -227,7 +227,7 @@ def _today(status: Status) -> Cost:
 
 
 async def _verification(settings: Settings) -> dict[str, Any]:
-    """Ask the verifier about all shipped lines; return what it judged wrong, and the cost."""
+    """Ask the verifier about all shipped lines; return which it judged wrong, and the cost."""
     lines = fixed_lines()
     wrong: list[tuple[Line, str]] = []
     costs: list[float | None] = []

@@ -15,10 +15,10 @@ from sprite.common.sqlite import BUSY_TIMEOUT_MS, RefusedFileError
 def back_up_before(
     version: str, stamp: Path, databases: Iterable[Path], backup: Path, *, emptied: Iterable[str] = ()
 ) -> None:
-    """Copy the databases to the folder `backup` if the version in the file `stamp` is another; then write this one.
+    """Copy the databases to the folder `backup` if the file `stamp` names another version; then write `version` to it.
 
-    The copy replaces that of an earlier version. Tables in `emptied` have no rows in it. The caller owns the
-    databases. Raises RefusedFileError if the copy fails.
+    The copy replaces that of an earlier version. In the copy, the tables in `emptied` have no rows. The caller owns
+    the databases. Raises RefusedFileError if the copy fails.
     """
     last = stamp.read_text(errors="replace").strip() if stamp.is_file() else version
     if last != version:
