@@ -222,7 +222,7 @@ class Settings:
 
     @property
     def least_turns(self) -> int:
-        """How many turns must wait before an idle or ended session justifies a call of the curator."""
+        """Number of waiting turns from which an idle or ended session justifies a call of the curator."""
         return min(LEAST_TURNS, self.batch_turns)
 
     @property

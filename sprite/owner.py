@@ -39,10 +39,10 @@ _Reply = TypeVar("_Reply", bound=MemoryResult | ReachResult | Status | Observed)
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What `probe` found: the running sprite's address (None if none runs), why it does not answer, and its slow work.
+    """The result of `probe`: the running sprite's address (None if none runs), its trouble and its slow work.
 
-    `paused` is the reason, as text, why it waits for the person; otherwise empty. `sandbox` describes its agent's
-    sandbox, or None without an answer.
+    `trouble` is why it does not answer. `paused` is the reason, as text, why it waits for the person; otherwise
+    empty. `sandbox` describes its agent's sandbox, or None without an answer.
     """
 
     address: str | None

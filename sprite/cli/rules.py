@@ -39,7 +39,7 @@ async def list_rules(settings: Settings, arguments: argparse.Namespace) -> int:
 async def test(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print which rules apply to the given command, or without one, test each rule with its examples.
 
-    The exit code is 1 if a rule does not match one of its own examples.
+    The exit code is 1 if one of a rule's examples does not match it.
     """
     results: list[tuple[RuleRow, str, str]] = []
     for row in await _rules(settings):

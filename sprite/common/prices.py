@@ -189,7 +189,7 @@ DEAREST = Price(
 
 
 def cost_usd(model: str | None, usage: Mapping[str, Any]) -> float | None:
-    """Return a call's cost from its response's `usage`; None if the price is unknown or the usage invalid.
+    """Return a call's cost from its response's `usage`, or None if the price is unknown or the usage invalid.
 
     With `model` None, use the highest price of all models.
     """

@@ -59,7 +59,7 @@ Snapshot = Callable[[], Awaitable[messages.StateSync]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a connection needs of the sprite once it is authenticated: token, feed, snapshot and message handler."""
+    """The sprite's parts that each authenticated connection uses: token, feed, snapshot and message handler."""
 
     token: str
     feed: Feed

@@ -58,7 +58,7 @@ _NAMELESS = "a program"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What dispatch needs to run missions: the agent's runtime, the rules, and the due actions."""
+    """The sprite's parts that run missions: the agent's runtime, the desk of rules, and the due actions."""
 
     runtime: AgentRuntime
     rules: RuleDesk
@@ -72,7 +72,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What dispatch needs of memory: its view, and the objects that change, curate, forget, import and replicate it."""
+    """The view of memory, and the objects that change, curate, forget, import and replicate memory."""
 
     view: MemoryView
     projection: Projection

@@ -174,7 +174,7 @@ def as_blocks(content: str | list[Block]) -> list[Block]:
 
 
 class Voice(Enum):
-    """Who speaks in an entry with role "user": a person, a command, the CLI and others."""
+    """The speaker of an entry with role "user": a person, a slash command, the CLI, or another."""
 
     #: A person's words, which begin a turn.
     PERSON = auto()
@@ -297,7 +297,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an import needs to know beside the logs: `project_of` maps a folder in a log to its project.
+    """Facts that an import needs beside the logs: `project_of` maps a folder in a log to its project.
 
     `own_sessions` are Claude Code's ids for this sprite's conversations. `now` is in Unix seconds; `silence` are
     the seconds since a log grew, if it is watched.

@@ -71,7 +71,7 @@ def messages(turns: Sequence[ImportedTurn]) -> Iterator[observing.Observe]:
 
 
 def observed(turn: ImportedTurn) -> observing.ObservedTurn:
-    """Convert a turn, which is redacted and cut already, to the wire format, with the ids of its own program."""
+    """Convert a turn, which is redacted and cut already, to the wire format, with its program's ids."""
     kept, source = turn.observation, turn.observation.source or ""
     return observing.ObservedTurn(
         external_id=turn.key.removeprefix(import_key(source, "")),
@@ -184,7 +184,7 @@ OnRefusal = Callable[[Path, str], object]
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How much of a session log was delivered: `done` is the offset, `state` the file's state at that time.
+    """The part of a session log that was delivered: up to the offset `done`, in the file's `state` at that time.
 
     `is_open`: the log's last turn was not delivered yet.
     """

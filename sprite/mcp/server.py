@@ -41,7 +41,7 @@ Context = ServerRequestContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request: the `Source` that answers its tools, and the scopes that it was granted."""
+    """The sender of a request: the `Source` that answers its tools, and the scopes that it was granted."""
 
     source: Source
     scopes: Collection[str]

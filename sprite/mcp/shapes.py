@@ -180,7 +180,7 @@ class AddedAction(Given):
 
 
 class Reply(Given):
-    """How a mission ended, and the agent's reply."""
+    """The outcome of a mission, and the agent's reply."""
 
     outcome: Literal["complete", "interrupted", "error"]
     reply: str
