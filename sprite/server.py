@@ -224,7 +224,7 @@ def _taken(settings: Settings) -> Iterator[None]:
     if settings.on_plan and (not is_loopback(settings.host) or settings.vm_socket.exists()):
         raise OperatorError(
             "CLAUDE_CODE_OAUTH_TOKEN is your own login, for a sprite on your own machine that listens on loopback. "
-            "Here, set ANTHROPIC_API_KEY instead."
+            "Set ANTHROPIC_API_KEY for this sprite instead."
         )
     make_folders(settings)
     with workspace_lock(settings):

@@ -335,7 +335,7 @@ class Table:
     def _check(self, row: layout.Row) -> None:
         if odd_columns := row.keys() ^ self.columns.keys():
             odd = ", ".join(sorted(odd_columns))
-            raise ValueError(f"its columns are not those of the table: {odd[:200]}")
+            raise ValueError(f"the row's columns are not those of the table: {odd[:200]}")
         for name, kind in self.columns.items():
             value = row[name]
             if value is not None and not isinstance(value, _KINDS[kind]):

@@ -91,7 +91,7 @@ class Archive:
                 while line := entry.readline(layout.LONGEST_ROW):
                     number += 1
                     if number > file.rows or not line.endswith(b"\n"):
-                        raise self.bad_row(file, number, "it is incomplete, or there is one line too many")
+                        raise self.bad_row(file, number, "the line is incomplete, or the file has one line too many")
                     try:
                         row = layout.from_line(line)
                     except ValueError as error:
@@ -100,7 +100,7 @@ class Archive:
         except _DAMAGE as error:
             raise _damaged(self.path, file.path, error) from error
         if number != file.rows:
-            raise self.bad_row(file, number + 1, f"it is missing: {file.rows} lines are expected")
+            raise self.bad_row(file, number + 1, f"the line is missing: {file.rows} lines are expected")
 
     def bad_row(self, file: layout.TableFile, number: int, why: str) -> ArchiveError:
         """Return the ArchiveError for a row that cannot be used: its file, line number and the reason."""
@@ -140,7 +140,9 @@ def _check_entries(path: Path, entries: list[zipfile.ZipInfo]) -> None:
         raise ArchiveError(f"{path.name} has the same file twice: it was not written by a sprite.")
     # Entries that share their bytes can unpack to any size; those of an archive do not overlap.
     if sum(entry.compress_size for entry in entries) > path.stat().st_size:
-        raise ArchiveError(f"{path.name} claims more content than it can have: it was not written by a sprite.")
+        raise ArchiveError(
+            f"{path.name} claims more content than its size allows: the archive was not written by a sprite."
+        )
 
 
 def _manifest(path: Path, raw: bytes) -> layout.Manifest:
@@ -172,7 +174,9 @@ def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipf
         raise ArchiveError(f"{path.name}: its {layout.MANIFEST} names a file twice.")
     for name, size in told.items():
         if name not in names or names[name].file_size != size:
-            raise ArchiveError(f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as it was.")
+            raise ArchiveError(
+                f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as its manifest says."
+            )
     if extra := names.keys() - told.keys() - {layout.README, layout.MANIFEST}:
         raise ArchiveError(f"{path.name} has a file that its {layout.MANIFEST} does not name: {min(extra)[:200]!r}.")
     if [table.path for table in manifest.tables] != [part.path for part in layout.PARTS]:

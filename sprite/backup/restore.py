@@ -47,7 +47,7 @@ def refuse_cut_off(settings: Settings) -> None:
     if is_cut_off(settings):
         raise OperatorError(
             "An import into this workspace was interrupted in its last step. Start the sprite, or run the "
-            "import again: that finishes it."
+            "import again, to complete it."
         )
 
 
@@ -168,7 +168,7 @@ def refuse_same(archive: Archive) -> None:
         if (other := seen.setdefault(layout.folded(place), place)) != place:
             raise ArchiveError(
                 f"{archive.path.name} has {other[:200]!r} and {place[:200]!r}, which this disk takes for the same "
-                "name. Nothing was imported: import it on a disk that tells them apart."
+                "name. Nothing was imported: import the archive on a disk that distinguishes these names."
             )
 
 

@@ -121,7 +121,7 @@ async def import_logs(settings: Settings, paths: list[Path], *, as_json: bool, d
             raise OperatorError("An archive is a whole workspace: import it alone, into an empty one.")
         return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)
     if dry_run:
-        raise OperatorError("--dry-run is for an archive: it checks it.")
+        raise OperatorError("--dry-run works only for an archive: it checks the archive and imports nothing.")
     refuse_cut_off(settings)
     tally = Tally()
     sessions = find_sessions([file for path in paths for file in _files_at(path, tally)], tally)

@@ -85,13 +85,13 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
     name = "the demo model" if settings.is_offline else settings.curator_model
     if not arguments.yes:
         if not sys.stdin.isatty():
-            raise PeerError("Nothing was asked. Without a terminal, confirm with --yes.", code="not_sure")
+            raise PeerError("The model was not called. Without a terminal, confirm with --yes.", code="not_sure")
         say(f"This calls the real model, for at most ${MOST_USD:.2f}: a turn, a curation, an answer that is cut")
         say(f"off, and {len(fixed_lines())} fixed lines for {name} to verify. Your workspace is not changed.")
         sys.stdout.write("Type yes to continue: ")
         sys.stdout.flush()
         if (await asyncio.to_thread(sys.stdin.readline)).strip() != "yes":
-            say("Nothing was asked.")
+            say("The model was not called.")
             return 1
     report: dict[str, Any] = {
         "sprite": __version__,

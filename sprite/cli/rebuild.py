@@ -63,7 +63,9 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
         try:
             stack.enter_context(workspace_lock(settings))
         except WorkspaceLockedError as error:
-            raise WorkspaceLockedError(f"{error} Start it again afterwards. `--dry-run` works beside it.") from error
+            raise WorkspaceLockedError(
+                f"{error} Start the sprite again after the rebuild. `--dry-run` works beside a running sprite."
+            ) from error
         async with open_transcript(settings.transcript_db) as transcript:
             yield transcript
 

@@ -27,7 +27,7 @@ def back_up_before(
         except (OSError, sqlite3.Error) as error:
             raise RefusedFileError(
                 f"The backup before the first start of version {version} failed ({error}). Nothing was changed. Make "
-                f"room for it, start version {last} again, or delete {stamp} to start without a backup."
+                f"room for the backup, start version {last} again, or delete {stamp} to start without a backup."
             ) from error
     if last != version or not stamp.is_file():
         replace_file(stamp, f"{version}\n".encode())

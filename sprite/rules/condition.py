@@ -44,7 +44,7 @@ class Rule(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise ValueError if the rule would match every call, or one of its values cannot be parsed."""
         if not self.given.keys() & {"tool", "command", "path", "host", "connection"}:
-            raise ValueError("name a tool, a command, a path, a host or a connection")
+            raise ValueError("it must name a tool, a command, a path, a host or a connection")
         for values in (self.given, self.unless):
             for pattern in values.get("command", ()):
                 if pattern.split()[:1] in ([], ["..."]) or pattern.startswith("-"):
@@ -79,7 +79,9 @@ def parse(text: str) -> Rule:
     reason = _REASON.fullmatch(text, at)
     if reason is None:
         names = ", ".join(KEYS)
-        raise PeerError(f"{text[at : at + 60].strip()!r} is no condition. There are {names}, each with a quoted value.")
+        raise PeerError(
+            f"{text[at : at + 60].strip()!r} is no condition. Conditions are {names}, each with a quoted value."
+        )
     said = (reason[1] or "")[:MAX_REASON_CHARS]
     rule = {"action": head[1].lower(), "when": given, "not": unless, "reason": said}
     try:

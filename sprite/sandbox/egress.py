@@ -425,7 +425,7 @@ async def _forward(
             if isinstance(event, h11.InformationalResponse):
                 await client.send(h11.InformationalResponse(status_code=event.status_code, headers=[]))
         if isinstance(event, h11.ConnectionClosed):
-            raise ConnectionResetError("it closed the connection")
+            raise ConnectionResetError("the peer closed the connection")
         connection.count_received(1)
         headers = [*_end_to_end(list(event.headers)), (b"Connection", b"close")]
         await client.send(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))

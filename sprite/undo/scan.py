@@ -106,7 +106,7 @@ class _Walk:
             entries = list(listing)
         self.count += len(entries)
         if self.count > MOST_PATHS:
-            raise StorageError(f"The workspace has more than {MOST_PATHS:,} files: their changes are not tracked.")
+            raise StorageError(f"The workspace has more than {MOST_PATHS:,} files: file changes are not tracked.")
         names = {entry.name for entry in entries}
         rules, is_fresh = self._rules_of(descriptor, prefix, above, has_file=".gitignore" in names)
         folders: list[str] = []
