@@ -202,7 +202,7 @@ def _add(
     *parents: argparse.ArgumentParser,
     **more: Any,
 ) -> argparse.ArgumentParser:
-    """Add a command with this help, which calls a function named as for `_command`."""
+    """Add a command with the help text `words`; `function` names its function as for `_command`."""
     parser = commands.add_parser(name, help=words, parents=parents, **more)
     parser.set_defaults(command=function)
     return parser
@@ -292,7 +292,7 @@ def _number(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    """Parse how many rows are wanted."""
+    """Parse the number of rows to print, at least 1."""
     if (number := _number(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
     return number

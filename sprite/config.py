@@ -44,7 +44,7 @@ def embeddings(text: str) -> str:
 
 
 class _Below:
-    """A path below another one of the settings."""
+    """Attribute of Settings: the path of this name below another path of the settings."""
 
     def __init__(self, above: str, name: str) -> None:
         self._above = above
@@ -222,7 +222,7 @@ class Settings:
 
     @property
     def least_turns(self) -> int:
-        """Number of waiting turns that justifies a curator call when a session is idle or ends."""
+        """Number of waiting turns from which an idle or ended session justifies a call of the curator."""
         return min(LEAST_TURNS, self.batch_turns)
 
     @property
@@ -234,7 +234,7 @@ class Settings:
 
     @property
     def own_project(self) -> str:
-        """Key under which other programs know this workspace. Its turns are the person's own."""
+        """Project key by which other programs name this workspace. Turns with this key are the person's own."""
         return str(self.workspace.resolve())
 
     @property
@@ -268,7 +268,10 @@ def from_environment(workspace: Path, flags: Mapping[str, Any]) -> Settings:
 
 
 def home_folders(*, everyone: bool = True) -> list[Path]:
-    """Return this user's home directories from $HOME and the user database; for root, those of `everyone`."""
+    """Return this user's home directories, from $HOME and the user database.
+
+    As root with `everyone`, add the home directories of all people on the machine.
+    """
     homes = [os.environ.get("HOME", "")]
     with suppress(KeyError):
         homes.append(pwd.getpwuid(os.geteuid()).pw_dir)
@@ -278,13 +281,13 @@ def home_folders(*, everyone: bool = True) -> list[Path]:
 
 
 def xdg_folders() -> dict[str, Path]:
-    """Return the folders that XDG variables move, by their default place below a home directory."""
+    """Return the folders that XDG variables choose, by the usual place below a home directory that they replace."""
     names = {".config/": "XDG_CONFIG_HOME", ".local/share/": "XDG_DATA_HOME"}
     return {usual: Path(chosen) for usual, name in names.items() if (chosen := os.environ.get(name))}
 
 
 def inside_vm() -> bool:
-    """Return whether the machine itself is the sandbox of the agent."""
+    """Return whether this machine is a VM that already isolates the agent."""
     return os.environ.get("IS_SANDBOX") == "1" or VM_SOCKET.exists()
 
 

@@ -39,10 +39,10 @@ _Reply = TypeVar("_Reply", bound=MemoryResult | ReachResult | Status | Observed)
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """State of the running sprite: its address (None if none runs), why it does not answer, and its slow work.
+    """The result of `probe`: the running sprite's address (None if none runs), its trouble and its slow work.
 
-    `paused` is the reason, as text, why it waits for the person; otherwise empty. `sandbox` is what its agent has,
-    or None without an answer.
+    `trouble` is why it does not answer. `paused` is the reason, as text, why it waits for the person; otherwise
+    empty. `sandbox` describes its agent's sandbox, or None without an answer.
     """
 
     address: str | None
@@ -78,7 +78,10 @@ class Owned:
 
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[Owned]:
-    """Own the workspace. Raises WorkspaceLockedError if a sprite owns it, OperatorError if there is none."""
+    """Own the workspace while the block runs, and yield its stores.
+
+    Raises WorkspaceLockedError if a sprite owns it, OperatorError if there is no memory.
+    """
     refuse_cut_off(settings)
     if not (settings.transcript_db).exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
@@ -92,10 +95,10 @@ async def owned(settings: Settings) -> AsyncIterator[Owned]:
 
 @asynccontextmanager
 async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterator[TranscriptDB]:
-    """Own the workspace to append to its log, and create missing files. Raises WorkspaceLockedError if it is owned.
+    """Own the workspace and yield its log, to append to it; create missing files.
 
-    `briefly`: it is released soon, so that others wait for it. Memory is unchanged: the sprite's next start updates
-    it.
+    Raises WorkspaceLockedError if another process owns it. `briefly`: the block is short, so that other processes
+    wait for its end. Memory is unchanged: the sprite's next start updates it.
     """
     make_folders(settings)
     with workspace_lock(settings, briefly=briefly):
@@ -110,12 +113,15 @@ async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterato
 
 
 async def say_observed(settings: Settings, message: Observe) -> Observed:
-    """Send turns to the running sprite. Raises OSError or ValueError if there is none, else like `ask_running`."""
+    """Send turns to the running sprite; return its answer. Raises OSError or ValueError if no sprite runs."""
     return await _ask(settings, message, Observed)
 
 
 async def ask_running(settings: Settings, request: AnyMemoryRequest | Reach, answer: type[_Answer]) -> _Answer:
-    """Ask the running sprite. Raises OperatorError if it does not answer, PeerError if it refuses."""
+    """Send a request to the running sprite; return its answer.
+
+    Raises OperatorError if there is no answer, PeerError if the sprite refuses.
+    """
     try:
         return await _ask(settings, request, answer)
     except (OSError, ValueError) as error:
@@ -161,7 +167,7 @@ async def probe(settings: Settings) -> Probed:
 async def connect(
     settings: Settings, client: str, seconds: float = CONNECT_SECONDS
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to the running sprite. Raises OSError (also a timeout) or ValueError if there is none."""
+    """Connect to the running sprite and authenticate. Raises OSError (also a timeout) or ValueError if none runs."""
     host, _, port = settings.address_file.read_text().strip().rpartition(":")
     token = settings.token or settings.token_file.read_text().strip()
     async with asyncio.timeout(seconds):
@@ -177,7 +183,10 @@ async def _ask(
     *,
     seconds: float = ANSWER_SECONDS,
 ) -> _Reply:
-    """Raise OSError (also a timeout) or ValueError if there is no sprite; SilentSpriteError without an answer."""
+    """Send a request to the running sprite; return its answer.
+
+    Raises OSError (also a timeout) or ValueError if no sprite runs, SilentSpriteError if it does not answer.
+    """
     client = PROBE if isinstance(request, System | Reach) else "command line"
     reader, writer = await connect(settings, client, min(seconds, CONNECT_SECONDS))
     try:

@@ -217,11 +217,14 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
 @contextlib.contextmanager
 def _taken(settings: Settings) -> Iterator[None]:
-    """Own the workspace: create its folders, finish an interrupted import, end programs of a killed sprite."""
+    """Own the workspace while the block runs.
+
+    Create its folders, complete an interrupted import, and end programs that a killed sprite left.
+    """
     if settings.on_plan and (not is_loopback(settings.host) or settings.vm_socket.exists()):
         raise OperatorError(
             "CLAUDE_CODE_OAUTH_TOKEN is your own login, for a sprite on your own machine that listens on loopback. "
-            "Here, set ANTHROPIC_API_KEY instead."
+            "Set ANTHROPIC_API_KEY for this sprite instead."
         )
     make_folders(settings)
     with workspace_lock(settings):
@@ -231,7 +234,7 @@ def _taken(settings: Settings) -> Iterator[None]:
 
 
 def _token(settings: Settings) -> str:
-    """Return the port's token; from now on it is redacted like the other credentials."""
+    """Return the port's token; from now on redact it and the other credentials."""
     token = settings.token or _kept_token(settings.token_file)
     own_secrets.hold(token, *secrets_of(settings), urlsplit(settings.connections or "").password)
     return token
@@ -251,7 +254,7 @@ def _kept_token(path: Path) -> str:
 async def _desk(
     settings: Settings, transcript: TranscriptDB, workspace: WorkspaceDB, user_files: UserFiles, feed: Feed
 ) -> PermissionBroker:
-    """Return the broker of the person's answers, with the label of the session."""
+    """Return the broker that asks the person for permissions, with the label of the current session."""
     outside = OutsideFiles(workspace.file_changes, settings.workspace)
     await outside.load()
     label = SessionLabel(settings, transcript, outside)
@@ -263,7 +266,10 @@ async def _desk(
 async def _egress(
     settings: Settings, workspace: WorkspaceDB, desk: PermissionBroker, now: Callable[[], Moment]
 ) -> AsyncIterator[EgressProxy]:
-    """Run the agent's network proxy. A model's endpoint without encryption is not reached through this proxy."""
+    """Run the proxy through which the agent reaches the network, while the block runs.
+
+    An unencrypted model endpoint is not reached through this proxy.
+    """
     host, port, is_https = settings.model_endpoint
     proxy = EgressProxy(
         settings.egress_socket,
@@ -290,7 +296,7 @@ async def _at_work(
     meaning: Meaning | None,
     on_death: Callable[[], None],
 ) -> AsyncIterator[None]:
-    """Curate what was left, run missions and due schedules, write boot files and embed turns while the block runs."""
+    """While the block runs: curate turns left over, run missions and schedules, write boot files, embed turns."""
     await processor.take_up()
     runtime.expect_mission()
     # Before the queue runs: withdraw missions of actions closed while the sprite was stopped.

@@ -44,20 +44,23 @@ class MemoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Open databases as of one moment, and the memory files at that moment by their names on disk."""
+    """Open databases in read transactions begun at one moment, and the memory files of that moment by name on disk."""
 
     databases: Mapping[layout.DatabaseName, sqlite3.Connection]
     memory_files: Mapping[str, MemoryFile]
 
     def let_go(self) -> None:
-        """End the read transactions. Until then forgotten data stays in the databases' journals."""
+        """End the read transactions. Until then the databases' journals keep forgotten data."""
         for database in self.databases.values():
             database.execute("ROLLBACK")
 
 
 @asynccontextmanager
 async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
-    """Take a snapshot. Raises OperatorError if no sprite has run here, or writes never pause."""
+    """Yield a snapshot of the workspace.
+
+    Raises OperatorError if no sprite has run here, or the sprite never stops writing.
+    """
     async with AsyncExitStack() as stack:
         # One connection per database sees every commit of others, and one holds the snapshot.
         watching, looking = [{name: stack.enter_context(_opened(settings, name)) for name in SCHEMAS} for _ in range(2)]
@@ -134,7 +137,7 @@ class LeftOut:
     named: list[str] = field(default_factory=list)
 
     def add(self, path: str, why: str) -> None:
-        """Count an entry that is left out, and name it if there are few."""
+        """Count an entry that the archive leaves out; keep its name and the reason for the first few."""
         self.count += 1
         if len(self.named) < _MOST_NAMED:
             self.named.append(f"{path}: {why}")
@@ -142,7 +145,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A regular file: its path from the workspace, and its name in an open folder."""
+    """A regular file in a scan: its path from the workspace, its open folder (a descriptor), and its name there."""
 
     path: str
     folder: int
@@ -150,7 +153,7 @@ class Found:
 
 
 def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | layout.Folder]:
-    """Yield every file and folder except the sprite's own; unusable ones are added to `left_out`."""
+    """Yield every file and folder of the workspace except the sprite's own; count unusable ones in `left_out`."""
 
     def cannot(error: OSError) -> None:
         # Known by its name only, because it was looked up in an open folder.
@@ -195,7 +198,10 @@ def _why_not(path: str, prefix: str, name: str, folder: int) -> str | None:
 
 @dataclass(slots=True)
 class Export:
-    """Write one archive and release the databases meanwhile; then `manifest` and `left_out` describe it."""
+    """Write a snapshot as one archive, and end its read transactions as early as possible.
+
+    After `write`, `manifest` and `left_out` describe the archive.
+    """
 
     look: Snapshot
     #: None to leave out the person's files.
@@ -204,11 +210,11 @@ class Export:
     manifest: layout.Manifest | None = None
 
     def total(self) -> int:
-        """Return the number of rows to write, without files."""
+        """Return the number of table rows that `write` will write; files are not counted."""
         return sum(self._table(part).count() for part in layout.PARTS)
 
     def write(self, stream: BinaryIO) -> Iterator[int]:
-        """Write the whole archive; yield the number of rows or files written since the last time."""
+        """Write the whole archive to a stream; yield after each step how many rows or files it wrote."""
         ours = _identity(stream)
         with layout.ArchiveWriter(stream) as archive:
             for part in layout.PARTS:
@@ -329,7 +335,7 @@ class Table:
     def _check(self, row: layout.Row) -> None:
         if odd_columns := row.keys() ^ self.columns.keys():
             odd = ", ".join(sorted(odd_columns))
-            raise ValueError(f"its columns are not those of the table: {odd[:200]}")
+            raise ValueError(f"the row's columns are not those of the table: {odd[:200]}")
         for name, kind in self.columns.items():
             value = row[name]
             if value is not None and not isinstance(value, _KINDS[kind]):

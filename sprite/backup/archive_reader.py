@@ -71,7 +71,7 @@ class Archive:
                 )
 
     def chunks(self, file: layout.TableFile | layout.PlainFile) -> Iterator[bytes]:
-        """Yield the bytes of a file, never more than the manifest says."""
+        """Yield the bytes of one file of the archive. Raises ArchiveError if it is longer than the manifest says."""
         left = file.size
         try:
             with self._zip.open(file.path) as entry:
@@ -91,7 +91,7 @@ class Archive:
                 while line := entry.readline(layout.LONGEST_ROW):
                     number += 1
                     if number > file.rows or not line.endswith(b"\n"):
-                        raise self.bad_row(file, number, "it is incomplete, or there is one line too many")
+                        raise self.bad_row(file, number, "the line is incomplete, or the file has one line too many")
                     try:
                         row = layout.from_line(line)
                     except ValueError as error:
@@ -100,10 +100,10 @@ class Archive:
         except _DAMAGE as error:
             raise _damaged(self.path, file.path, error) from error
         if number != file.rows:
-            raise self.bad_row(file, number + 1, f"it is missing: {file.rows} lines are expected")
+            raise self.bad_row(file, number + 1, f"the line is missing: {file.rows} lines are expected")
 
     def bad_row(self, file: layout.TableFile, number: int, why: str) -> ArchiveError:
-        """Return the error for an unusable row."""
+        """Return the ArchiveError for a row that cannot be used: its file, line number and the reason."""
         return ArchiveError(f"{self.path.name}: {file.path}, line {number}: {why}. Nothing was imported.")
 
 
@@ -140,7 +140,9 @@ def _check_entries(path: Path, entries: list[zipfile.ZipInfo]) -> None:
         raise ArchiveError(f"{path.name} has the same file twice: it was not written by a sprite.")
     # Entries that share their bytes can unpack to any size; those of an archive do not overlap.
     if sum(entry.compress_size for entry in entries) > path.stat().st_size:
-        raise ArchiveError(f"{path.name} claims more content than it can have: it was not written by a sprite.")
+        raise ArchiveError(
+            f"{path.name} claims more content than its size allows: the archive was not written by a sprite."
+        )
 
 
 def _manifest(path: Path, raw: bytes) -> layout.Manifest:
@@ -166,13 +168,15 @@ def _manifest(path: Path, raw: bytes) -> layout.Manifest:
 
 
 def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipfile.ZipInfo]) -> None:
-    """Check that the manifest lists exactly the entries, and each at a valid place."""
+    """Check that the manifest lists exactly the files of the archive, and each at a valid path."""
     told = {file.path: file.size for file in manifest.everything}
     if len(told) != len(manifest.everything):
         raise ArchiveError(f"{path.name}: its {layout.MANIFEST} names a file twice.")
     for name, size in told.items():
         if name not in names or names[name].file_size != size:
-            raise ArchiveError(f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as it was.")
+            raise ArchiveError(
+                f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as its manifest says."
+            )
     if extra := names.keys() - told.keys() - {layout.README, layout.MANIFEST}:
         raise ArchiveError(f"{path.name} has a file that its {layout.MANIFEST} does not name: {min(extra)[:200]!r}.")
     if [table.path for table in manifest.tables] != [part.path for part in layout.PARTS]:
@@ -181,7 +185,7 @@ def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipf
 
 
 def _check_places(path: Path, manifest: layout.Manifest) -> None:
-    """Check that everything for the disk stays in the person's folders and has valid metadata."""
+    """Check that each file's path stays in its folder, and that permissions and times are valid."""
     if not {file.path for file in manifest.memory} <= {
         f"{layout.MEMORY}/{name}" for name in layout.MEMORY_FILES.values()
     }:

@@ -47,7 +47,7 @@ PATHS: Final = {part.table: part.path for part in PARTS}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row to send: its entry's number, its length as JSON, and the chunks to send before it."""
+    """A row to send to the replica: the number of its entry, its length as JSON, and the chunks to send before it."""
 
     change: int
     row: ShippedRow
@@ -56,7 +56,7 @@ class Item:
 
 
 def item(change: int, table: str, row_id: int | str, row: Row | Mapping[str, Any] | None) -> Item:
-    """Return a row to send; its position is assigned later."""
+    """Return a row with its size and chunks as an `Item`; the caller assigns its position later."""
     shipped = ShippedRow(table, row_id, None if row is None else {name: _shown(value) for name, value in row.items()})
     size = len(msgspec.json.encode(shipped))
     if size <= LONGEST_ROW or shipped.row is None:
@@ -86,12 +86,12 @@ def chunk_of(data: bytes) -> ShippedChunk:
 
 
 def size_of(chunk: ShippedChunk) -> int:
-    """Return the length of a chunk in a frame."""
+    """Return the number of bytes that a chunk occupies in a frame."""
     return len(chunk.data) + 100
 
 
 def in_messages(items: Iterable[Item]) -> Iterator[tuple[list[Item], list[bytes]]]:
-    """Yield the content of each message: rows, or chunks of the row that begins the next message."""
+    """Yield the content of each message: rows without chunks, or chunks of the first row of a later message."""
     held: list[Item] = []
     size = 0
     for each in items:
@@ -138,10 +138,10 @@ class FolderFacts(msgspec.Struct, frozen=True):
 
 
 class Omitted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Files that are not replicated: number and bytes of those over the limit, and number of unusable ones.
+    """Numbers of files that are not replicated.
 
-    The latter are `unkept`, because of their names or because they are unreadable; `names` is the SHA-256 of their
-    list.
+    `over_limit` files of `bytes` bytes are beyond the size limit. `unkept` files have unusable names or content;
+    `names` is the SHA-256 of their list.
     """
 
     over_limit: int = 0
@@ -161,7 +161,7 @@ class _Unkept(LeftOut):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of a scan for replication: files (without contents) and folders by their `name_of`, and omissions."""
+    """The result of a scan for replication: files (without contents) and folders by `name_of`, and omissions."""
 
     files: dict[str, FileFacts]
     folders: dict[str, FolderFacts]
@@ -172,12 +172,12 @@ class Look:
 
 
 def name_of(path: str) -> str:
-    """Return the identifier of a file for places where its path must not appear."""
+    """Return the SHA-256 of a path, which identifies its file without showing the path."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 
 def look(workspace: Path, limit: int) -> Look:
-    """Scan everything outside `.os/`, and select the newest files that fit within `limit` bytes. Blocks."""
+    """Scan all outside `.os/`, and select the newest files that together have at most `limit` bytes. Blocks."""
     found, folders, paths = list[tuple[str, FileFacts]](), dict[str, FolderFacts](), dict[str, str]()
     unkept = _Unkept()
     for each in walk(workspace, unkept):
@@ -246,7 +246,10 @@ class Reading:
 
 
 class Contents:
-    """Read the contents of files in pieces that fit a message, except chunks in `known`, which grows. Blocks."""
+    """Read files chunk by chunk for messages to the replica. Blocks.
+
+    Skips chunks in `known`, the names of those that the replica has, and adds those that were read.
+    """
 
     def __init__(self, workspace: Path, files: Sequence[tuple[str, str]], known: set[str]) -> None:
         self._workspace = workspace
@@ -257,7 +260,7 @@ class Contents:
         self._is_closed = False
 
     def next(self) -> tuple[list[ShippedChunk], dict[str, FileFacts]] | None:
-        """Return some chunks, and the files that they complete; None at the end."""
+        """Return the next chunks, and the facts of files that these complete; None at the end."""
         with self._in_use:
             read = self._some() if self._reading or self._files else None
         if self._is_closed:
@@ -337,7 +340,10 @@ _FILE = msgspec.json.Decoder(FileFacts)
 
 
 class Looks:
-    """Scan files for one connection. `shipped` are the recorded files, `changed` those to read, with their paths."""
+    """Scan memory files and the person's files for one connection, and record changes to replicate.
+
+    `shipped` are the recorded facts of files, `changed` the files whose content must be sent, with their paths.
+    """
 
     def __init__(self, settings: Settings, state: ShipState) -> None:
         self.settings = settings
@@ -356,7 +362,7 @@ class Looks:
         self._lost: set[str] = set()
 
     async def begin(self, again: Lacks | None) -> None:
-        """Load the recorded state, and mark what the replica needs `again`."""
+        """Load the recorded state, and mark the pieces that the replica needs `again` as waiting to be sent."""
         rows = await self.state.rows(FILES)
         self.shipped = await asyncio.to_thread(lambda: {name: _FILE.decode(facts) for name, facts in rows.items()})
         if again is not None:
@@ -365,7 +371,7 @@ class Looks:
             await self.state.note(again.rows, [name for name in self.shipped if self._has_lost(name)])
 
     async def look_at_memory(self) -> None:
-        """Record changes of memory files, and of facts about the whole except the person's files."""
+        """Record changes of memory files and of facts about the whole workspace, not of the person's files."""
         found = await asyncio.to_thread(memory_files, self.settings)
         await self._note(MEMORY, {name: _json(_facts_of(file)) for name, file in found.items()})
         schemas = _json({name: len(schema.migrations) for name, schema in SCHEMAS.items()})
@@ -384,7 +390,7 @@ class Looks:
         return self._looked_at > active_at
 
     async def look_at_files(self) -> None:
-        """Scan the person's files; `changed` are those whose content is to be read."""
+        """Scan the person's files and record changes; set `changed` to the files whose content must be sent."""
         self._pause = _SOONEST_SECONDS if self._looked_at else 0.0
         self._looked_at = time.monotonic()
         found = await asyncio.to_thread(look, self.settings.workspace, MOST_FILE_BYTES)
@@ -411,7 +417,7 @@ class Looks:
             await self.state.put(MANIFEST, {OMITTED: omitted})
 
     async def note_files(self, files: Mapping[str, FileFacts]) -> None:
-        """Record files whose content the replica has."""
+        """Record the facts of files whose content the replica now has."""
         await self.state.put(FILES, {name: _json(facts) for name, facts in files.items()})
         self.shipped.update(files)
         self._lost.difference_update(*(facts.chunks for facts in files.values()))
@@ -425,7 +431,7 @@ class Looks:
         await self.state.put(part, changed, [name for name in before if name not in now])
 
     def row(self, part: str, name: str, facts: str | None, memory: Mapping[str, MemoryFile]) -> dict[str, Any] | None:
-        """Return the row to send for a file, a folder or a memory file; None if it is gone."""
+        """Return the columns to send for a part's thing (a file, folder or memory file); None if it is gone."""
         if facts is None:
             return None
         known: dict[str, Any] = msgspec.json.decode(facts)
@@ -462,9 +468,10 @@ NOT_RID_OF_IT = "Forgotten here, but not yet in the bridge's replica"
 
 
 class ShippingReport(msgspec.Struct, frozen=True):
-    """State of the replica. `followed`: one has this sprite's data; `acked_at` is its last acknowledgement (Unix s).
+    """State of replication: `acked_at` is the replica's last acknowledgement (Unix seconds).
 
-    `waiting` is the number of pending rows, `unshipped_forgets` of unconfirmed forgets.
+    `followed`: a replica has data of this sprite. `waiting` is the number of rows not yet sent or acknowledged,
+    `unshipped_forgets` the number of forgets that the replica has not confirmed.
     """
 
     followed: bool

@@ -40,7 +40,7 @@ _FINISH_POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class Source:
-    """A database: read on a separate connection, written by its owner; `sent` is the newest entry sent."""
+    """A database whose rows are sent: `reader` reads them, `owner` writes; `sent` is the newest entry that was sent."""
 
     reader: ShipChanges
     owner: ShipChanges
@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A message that the replica has not acknowledged, and what to record when it does."""
+    """A message that the replica has not acknowledged yet, with everything to record once it does."""
 
     through: int
     size: int
@@ -61,7 +61,10 @@ class _Sent:
 
 
 class Session:
-    """Replicate to one connection. `send` queues a message; `forgets` counts the forget requests of this process."""
+    """Replicate to one connection. `send` queues a message.
+
+    `forgets` returns the number of forgets that this process has requested.
+    """
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class Session:
         self._hurries = False
 
     async def run(self) -> None:
-        """Replicate until cancelled."""
+        """Send all data that the replica lacks, then each change, until cancelled."""
         await self._looks.begin(self._asked.again)
         await self._look_at_files()
         while True:
@@ -127,7 +130,7 @@ class Session:
                     await self._acked.wait()
 
     async def finish(self) -> None:
-        """Return once everything written so far was sent."""
+        """Wait until everything that was written before the call is sent."""
         self._hurries, self._is_whole, begun = True, False, self._rounds
         while self._whole_round <= begun and not self.is_over:
             self._acked.set()
@@ -221,7 +224,7 @@ class Session:
         await self._put(Shipped(self._identity, through, [], chunks), 0)
 
     async def _put(self, shipped: Shipped, size: int) -> None:
-        """Send a message with rows of this size."""
+        """Queue one message for the replica; `size` is the length of its rows, which decides where they are packed."""
         self._through = shipped.through
         self._is_whole = False
         self._send(shipped if self._packer is None else await off_loop(size, self._packer.pack, shipped))
@@ -234,9 +237,9 @@ class Session:
             await self._acked.wait()
 
     async def _rebase(self) -> bool:
-        """Once everything was sent again, send the position at which that began: older rows are gone.
+        """After all was sent again, queue the position at which that began; the replica drops older rows.
 
-        Return False if there is none to send.
+        Return False if there is no such position.
         """
         baseline = (await self._state.followed()).baseline
         if baseline is None:
@@ -254,7 +257,10 @@ class Session:
         self._is_whole = False
 
     async def _ship_files(self) -> bool:
-        """Send the contents of changed files, whose rows follow the acknowledgement; False if there were none."""
+        """Send the contents of changed files; return False if no file had changed.
+
+        The rows of these files are sent once the replica acknowledges the contents.
+        """
         files, self._looks.changed = self._looks.changed, []
         contents = replica_files.Contents(self._looks.settings.workspace, files, self._looks.known)
         try:
@@ -290,7 +296,10 @@ class Shipping:
         self._beginning = asyncio.Lock()
 
     async def ship(self, peer: object, asked: Ship, send: Callable[[Shipped], None]) -> None:
-        """Replicate to a peer until cancelled. Raises PeerError if impossible, or replaced by a newer peer."""
+        """Replicate to a peer, in place of an earlier peer, until cancelled.
+
+        Raises PeerError if the request is invalid, or once a newer peer takes over.
+        """
         await self._refuse(asked)
         if self._scope is not None:
             self._scope.reschedule(0)
@@ -327,7 +336,7 @@ class Shipping:
                 self._peer = self._session = None
 
     async def finish(self) -> None:
-        """Send the last data before the sprite ends, if a replica follows; limited in time."""
+        """Before the sprite ends, send the last data to the replica, if one is connected; limited in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_FINISH_SECONDS):
                 # A replica may have asked just before.
@@ -343,7 +352,7 @@ class Shipping:
         await self._session.acknowledge(through)
 
     async def _refuse(self, asked: Ship) -> None:
-        """Raise PeerError for an invalid position, or one that this disk does not know any more."""
+        """Raise PeerError if the requested position is invalid, or this disk does not know it (any more)."""
         if not is_position(asked.after):
             raise PeerError("There is no such position.", code="bad_payload")
         followed = await self._state.followed()
@@ -367,7 +376,7 @@ class Shipping:
         return f"{(await self._transcript.mark()).log_id}.{followed.numbering}"
 
     async def _begin(self, asked: Ship) -> tuple[str, int]:
-        """Return the start: the identity of the log with its positions, and the replica's position."""
+        """Return where to start: the identity of the log and its numbering, and the position after which to send."""
         followed = await self._state.followed()
         identity = await self._identity(followed)
         goes_on = asked.log == identity and not followed.is_anew
@@ -407,12 +416,12 @@ class Shipping:
     # --- forgetting ---
 
     async def find(self, made: Plan) -> list[Place]:
-        """Return the replica as a place of forgotten text until it has confirmed every forget; see `forget.Store`."""
+        """Return the replica as a place with forgotten text until it has confirmed all forgets (`forget.Store`)."""
         waits = made.is_done and await self._state.tombstones()
         return [Place(self.name, "it has not confirmed yet that it forgot")] if waits else []
 
     async def remove(self, _: Plan) -> None:
-        """Queue a tombstone for the newest forget, which tells a replica to delete older versions of its rows."""
+        """Queue a tombstone for the newest forget, which tells the replica to delete older versions of its rows."""
         followed = await self._state.followed()
         newest = await self._transcript.curations.newest_forget()
         if newest is None or not (followed.acked or await self._state.has_issued_any()):
@@ -429,7 +438,7 @@ class Shipping:
         await self._state.put(TOMBSTONES, {str(newest): msgspec.json.encode({"rows": rows}).decode()})
 
     async def has_forgotten(self, seconds: float) -> bool:
-        """Wait until the replica has confirmed every forget. Return False if it takes longer than this."""
+        """Wait at most this many seconds for the replica to confirm all forgets; return whether it did."""
         try:
             async with asyncio.timeout(seconds):
                 while await self._state.tombstones():  # noqa: ASYNC110 - its row goes when the store has said so

@@ -33,7 +33,7 @@ _DECIDED: Final = "import"
 
 
 def aside(settings: Settings) -> Path:
-    """Return the staging folder of an import."""
+    """Return the folder in which an import collects files before it moves them into the workspace."""
     return settings.system / _UNDER_WAY
 
 
@@ -47,21 +47,22 @@ def refuse_cut_off(settings: Settings) -> None:
     if is_cut_off(settings):
         raise OperatorError(
             "An import into this workspace was interrupted in its last step. Start the sprite, or run the "
-            "import again: that finishes it."
+            "import again, to complete it."
         )
 
 
 def decide(settings: Settings) -> None:
-    """Commit the import: from here on it will be completed, even if this process ends."""
+    """Commit the import in the staging folder: from here on `finish` completes it, even after a crash."""
     _sync_tree(aside(settings))
     aside(settings).replace(settings.system / _DECIDED)
     sync(settings.system)
 
 
 def finish(settings: Settings) -> bytes | None:
-    """Complete a committed import and delete an uncommitted one; return the manifest of the completed one, or None.
+    """Complete a committed import and delete an uncommitted one.
 
-    Only for the owner of the workspace, before it opens any file of it.
+    Return the manifest (JSON) of the completed one, or None. Only the owner of the workspace may call this, before
+    it opens any file of the workspace.
     """
     shutil.rmtree(aside(settings), ignore_errors=True)
     decided = settings.system / _DECIDED
@@ -167,12 +168,12 @@ def refuse_same(archive: Archive) -> None:
         if (other := seen.setdefault(layout.folded(place), place)) != place:
             raise ArchiveError(
                 f"{archive.path.name} has {other[:200]!r} and {place[:200]!r}, which this disk takes for the same "
-                "name. Nothing was imported: import it on a disk that tells them apart."
+                "name. Nothing was imported: import the archive on a disk that distinguishes these names."
             )
 
 
 def _refuse_no_folder(workspace: Path, path: str) -> None:
-    """Refuse a link or a file in place of a folder: a link could lead out of the workspace."""
+    """Raise OperatorError if a part of a path is a link or a file: a link could lead out of the workspace."""
     above = workspace
     for part in filter(None, path.split("/")):
         above /= part
@@ -206,12 +207,12 @@ def refuse_too_large(folder: Path, archive: Archive) -> None:
 
 
 def steps(archive: Archive) -> int:
-    """Return the number of steps of a restore."""
+    """Return the number of rows and files that a restore writes, for showing progress."""
     return sum(table.rows for table in archive.manifest.tables) + len(archive.manifest.files)
 
 
 class Restore:
-    """Restore into a workspace that this process owns. `on_step` receives the number of rows or files done."""
+    """Restore an archive into this process's workspace. `on_step` receives the number of rows or files done."""
 
     def __init__(self, settings: Settings, archive: Archive, on_step: Callable[[int], Awaitable[None]]) -> None:
         self._settings = settings
@@ -253,7 +254,7 @@ class Restore:
                     raise self._archive.bad_row(file, reading.line, str(error)) from error
 
     async def _check_workspace(self) -> None:
-        """Check that the visible data can be shown, and prevent running missions from restarting."""
+        """Check that cards and chat can be shown, and keep missions that were running from beginning again."""
         async with open_workspace(self._folder / "workspace.db") as workspace:
             try:
                 await workspace.cards()
@@ -285,7 +286,7 @@ class Restore:
 
 
 class _Reading:
-    """The rows of a file, and the line number of the last one given."""
+    """Iterate over the rows of an archive's file; `line` is the line number of the last row."""
 
     def __init__(self, rows: Iterator[tuple[int, layout.Row]]) -> None:
         self.line = 0

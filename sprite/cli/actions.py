@@ -71,7 +71,7 @@ async def close(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _number(settings: Settings, given: str) -> int:
-    """Return the number of the action that is not closed with these words."""
+    """Return the number of the open or failed action that `given` names, by its number or words."""
     async with open_stores(settings) as stores:
         found = named_action([row for row in await stores.view.actions() if row.status in {"open", "failed"}], given)
     if isinstance(found, str):

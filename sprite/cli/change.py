@@ -134,7 +134,7 @@ async def _change(
     answer: type[wire.MemoryResult],
     change: Callable[[Projection], Awaitable[object]],
 ) -> bool:
-    """Make a change here, or have the running sprite make it. Return whether a sprite runs."""
+    """Run `change` as the workspace's owner, or else send `request` to the running sprite. Return whether one runs."""
     try:
         async with owned(settings) as own:
             await change(own.projection)

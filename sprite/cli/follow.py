@@ -60,7 +60,10 @@ def _end_on_signals() -> None:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Hold the lock of `follow`, which the kernel releases with the process. Raise OperatorError if it is taken."""
+    """Hold the lock file of `follow` while the block runs, so that only one `follow` runs.
+
+    Raise OperatorError if another process holds it. The kernel releases it with the process.
+    """
     with ExitStack() as stack:
         try:
             stack.enter_context(held(path, path.parent))

@@ -37,7 +37,7 @@ EXIT_NOTHING_READ = 2
 
 @dataclass(slots=True)
 class Report:
-    """The outcome of an import; `known` turns were in the log already."""
+    """The outcome of an import of session logs; `known` counts turns that were in the sprite's log before."""
 
     tally: Tally
     turns: int = 0
@@ -47,7 +47,7 @@ class Report:
     sessions: set[str] = field(default_factory=set)
 
     def add(self, batch: Sequence[ImportedTurn], delivered: Delivered) -> None:
-        """Count a batch of turns that was written."""
+        """Add the counts of a batch of turns that was delivered to the sprite's log."""
         self.turns += delivered.stored
         self.known += delivered.known
         self.refused += len(delivered.refused)
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0, or the code for the extent of refusals."""
+        """Exit code: 0, or another one if some or all of the paths could not be read."""
         if self.tally.refusals and not self.tally.files:
             return EXIT_NOTHING_READ
         return EXIT_SOME_REFUSED if self.tally.refusals else 0
@@ -121,7 +121,7 @@ async def import_logs(settings: Settings, paths: list[Path], *, as_json: bool, d
             raise OperatorError("An archive is a whole workspace: import it alone, into an empty one.")
         return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)
     if dry_run:
-        raise OperatorError("--dry-run is for an archive: it checks it.")
+        raise OperatorError("--dry-run works only for an archive: it checks the archive and imports nothing.")
     refuse_cut_off(settings)
     tally = Tally()
     sessions = find_sessions([file for path in paths for file in _files_at(path, tally)], tally)
@@ -139,7 +139,7 @@ async def import_logs(settings: Settings, paths: list[Path], *, as_json: bool, d
 
 
 def _files_at(path: Path, tally: Tally) -> list[Path]:
-    """Return a file, or the `*.jsonl` below a folder except in third-party code; no link to a folder is followed."""
+    """Return the file itself, or all `*.jsonl` below a folder except in third-party code and linked folders."""
     if not path.is_dir():
         return [path]
     files = [file for file in sorted(path.rglob("*.jsonl")) if _PASSED_FOLDERS.isdisjoint(file.parts)]

@@ -54,7 +54,7 @@ _AT = 1_795_424_400.0
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A message of a person, a proposed memory line, and whether the message `said` what the line says."""
+    """A fixed test of the verifier: a person's message, a proposed memory line, and whether the message `said` it."""
 
     language: str
     kind: str
@@ -85,13 +85,13 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
     name = "the demo model" if settings.is_offline else settings.curator_model
     if not arguments.yes:
         if not sys.stdin.isatty():
-            raise PeerError("Nothing was asked. Without a terminal, confirm with --yes.", code="not_sure")
+            raise PeerError("The model was not called. Without a terminal, confirm with --yes.", code="not_sure")
         say(f"This calls the real model, for at most ${MOST_USD:.2f}: a turn, a curation, an answer that is cut")
         say(f"off, and {len(fixed_lines())} fixed lines for {name} to verify. Your workspace is not changed.")
         sys.stdout.write("Type yes to continue: ")
         sys.stdout.flush()
         if (await asyncio.to_thread(sys.stdin.readline)).strip() != "yes":
-            say("Nothing was asked.")
+            say("The model was not called.")
             return 1
     report: dict[str, Any] = {
         "sprite": __version__,
@@ -179,7 +179,7 @@ class _Talk:
 
 
 async def _turns(talk: _Talk, settings: Settings, call_usd: float) -> dict[str, Any]:
-    """Run the parts that need a sprite. A call of its agent costs `call_usd` at most."""
+    """Run the parts of the check that need a sprite; return their results. An agent's call costs `call_usd` at most."""
     began = time.monotonic()
     events = await talk.mission(TURN)
     end, seconds = events[-1], round(time.monotonic() - began, 1)
@@ -227,7 +227,7 @@ def _today(status: Status) -> Cost:
 
 
 async def _verification(settings: Settings) -> dict[str, Any]:
-    """Ask the verifier about all shipped lines; return what it judged wrong, and the cost."""
+    """Ask the verifier about all shipped lines; return which it judged wrong, and the cost."""
     lines = fixed_lines()
     wrong: list[tuple[Line, str]] = []
     costs: list[float | None] = []

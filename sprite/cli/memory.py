@@ -60,7 +60,7 @@ def _hit_line(hit: SearchHit) -> str:
 
 
 def mark(number: int, superseded_by: int | None, *, is_unverified: bool) -> str:
-    """Return a mark for a learning that no longer holds, is done or is unverified."""
+    """Return the mark printed after a learning that is no longer true, done, superseded or unverified, else ""."""
     if superseded_by is None:
         return " [unverified]" if is_unverified else ""
     if superseded_by == number:

@@ -20,7 +20,7 @@ from sprite.workspace.database import read_workspace
 
 
 async def list_hosts(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Print the hosts that are always allowed, and the logged connections."""
+    """Print the hosts that the person always allows, and the hosts of the logged connections."""
     async with read_workspace(settings.workspace_db) as workspace:
         rules, uses = await workspace.hosts.rules(), await workspace.hosts.uses()
     if arguments.json:

@@ -31,7 +31,7 @@ from sprite.protocol.shapes import counted
 
 
 async def rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Rebuild memory; a dry run only prints what it would take, and works beside a running sprite."""
+    """Rebuild memory. With `--dry-run`, only print how much there is to do; this works beside a running sprite."""
     dry_run, as_json = arguments.dry_run, arguments.json
     if arguments.reapply:
         return await _show_reapplied(settings, as_json=as_json)
@@ -63,13 +63,15 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
         try:
             stack.enter_context(workspace_lock(settings))
         except WorkspaceLockedError as error:
-            raise WorkspaceLockedError(f"{error} Start it again afterwards. `--dry-run` works beside it.") from error
+            raise WorkspaceLockedError(
+                f"{error} Start the sprite again after the rebuild. `--dry-run` works beside a running sprite."
+            ) from error
         async with open_transcript(settings.transcript_db) as transcript:
             yield transcript
 
 
 async def _show_reapplied(settings: Settings, *, as_json: bool) -> int:
-    """Print the decisions that would differ today; change nothing. A sprite may be running."""
+    """Print curation decisions that today's code would make differently, changing nothing. A sprite may be running."""
     async with _log(settings, dry_run=True) as transcript:
         settings.run.mkdir(parents=True, exist_ok=True)
         with tqdm(total=await transcript.curations.count(), unit="curation", desc="deciding", disable=None) as progress:

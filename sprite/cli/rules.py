@@ -37,9 +37,9 @@ async def list_rules(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def test(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Print which rules apply to a command, or test each rule with its examples.
+    """Print which rules apply to the given command, or without one, test each rule with its examples.
 
-    The exit code is 1 if an example does not meet its rule.
+    The exit code is 1 if one of a rule's examples does not match it.
     """
     results: list[tuple[RuleRow, str, str]] = []
     for row in await _rules(settings):

@@ -74,7 +74,7 @@ async def status(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 async def _looked_at(settings: Settings) -> tuple[Health, float, ShippingReport | None]:
-    """Return the state of memory, the agent's costs of today in US dollars, and the state of the replica.
+    """Return the state of memory, today's costs of the agent in US dollars, and the state of replication.
 
     Raises SpriteError if memory cannot be read.
     """
@@ -149,7 +149,7 @@ OLDEST_SQLITE = (3, 35, 0)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: its name, whether it passed, and the details or the remedy."""
+    """The result of one check of `doctor`: its name, whether it passed, and details or how to fix the problem."""
 
     name: str
     ok: bool
@@ -316,7 +316,7 @@ def _meaning(settings: Settings) -> Finding:
 
 
 async def _memory(settings: Settings) -> list[Finding]:
-    """Check memory, its files and set-aside turns, and data that the replica lacks or still has to forget."""
+    """Check memory, its files and quarantined turns, and what the replica lacks or still has to forget."""
     try:
         health, _, shipped = await _looked_at(settings)
     except MigrationPendingError as error:

@@ -33,7 +33,7 @@ def is_public(address: Address) -> bool:
 
 
 def _is_own(address: Address) -> bool:
-    """Return whether an address belongs to this machine: a route to such an address begins there, too."""
+    """Return whether an address is one of this machine, because a route to it begins at the address itself."""
     family = socket.AF_INET6 if isinstance(address, ipaddress.IPv6Address) else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

@@ -22,7 +22,10 @@ _MAX_DETAILS, _MAX_SHORT = 1000, 120
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of the model for people. `sentence` says what happened; `details` is the text, if it is unknown."""
+    """A failure of the model, for people: `sentence` says what happened.
+
+    `details` is the original text if the failure is unknown.
+    """
 
     code: str
     sentence: str
@@ -31,7 +34,7 @@ class Failure:
 
     @property
     def message(self) -> str:
-        """Return the sentence with what to do."""
+        """Return the sentence, followed by what the person can do."""
         return self.sentence + _ADVICE.get(self.action, "")
 
     @property
@@ -127,7 +130,7 @@ _NOISE = re.compile(
 
 
 def failure(text: str, status: int | None = None) -> Failure:
-    """Return the failure for a text of the CLI or the API, and the API's status if there is one."""
+    """Return the Failure for an error text of the CLI or the API, and the HTTP status if there is one."""
     cause = _DOING.sub("", text)
     if status is None and (found := _STATUS.search(cause)):
         status = int(found[1])

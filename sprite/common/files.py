@@ -17,9 +17,9 @@ PART: Final = ".part"
 
 @contextmanager
 def replacing(path: Path, *, is_synced: bool = True) -> Iterator[BinaryIO]:
-    """Yield a new file, readable only by its owner; it replaces `path` when the block ends well, or vanishes.
+    """Yield a new file that replaces `path` when the block ends without an error, and is deleted otherwise.
 
-    The written data can be read in the block. With `is_synced` it survives a power cut.
+    Only its owner can read it. The block can read what it wrote. With `is_synced` the file survives a power cut.
     """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=PART, dir=path.parent)
     try:
@@ -41,7 +41,10 @@ def replace_file(path: Path, content: bytes, *, is_synced: bool = True) -> None:
 
 @contextmanager
 def whole_file(path: Path, *, force: bool, error: Callable[[str], Exception]) -> Iterator[BinaryIO]:
-    """Yield a new file as `replacing` does. Raises `error` if it exists without `force`, or cannot be written."""
+    """Yield a new file as `replacing` does.
+
+    Raises an exception made by `error` if `path` exists and `force` is false, or if it cannot be written.
+    """
     _refuse_existing(path, force=force, error=error)
     try:
         with replacing(path) as stream:
@@ -70,7 +73,7 @@ def sync(path: Path) -> None:
 
 
 def clear(folder: Path, keep: Collection[str] = ()) -> None:
-    """Remove everything in one of our folders except regular files with these names."""
+    """Delete everything in one of Sprite's own folders except regular files with the names in `keep`."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

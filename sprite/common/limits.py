@@ -1,4 +1,4 @@
-"""Limits of new connections, and token buckets for rates."""
+"""Limits for the number of open connections, and token buckets that limit rates."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _COMPLAINT_SECONDS = 60.0
 
 
 def room(most: int) -> tuple[int, int]:
-    """Return the limits for open connections, up to `most`, and for strangers among them."""
+    """Return how many connections may be open (at most `most`), and how many of them may be unauthenticated."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = most if soft == resource.RLIM_INFINITY else min(most, int(soft * _PART_OF_DESCRIPTORS))
     return connections, max(1, int(connections * _PART_OF_STRANGERS))
 
 
 class ConnectionLimiter(Generic[_T]):
-    """Track open connections, and choose which to evict. A *stranger* is a connection that is not authenticated yet.
+    """Track open connections, and choose which one the caller must close when there are too many.
 
-    The methods return the connection to evict, if any; the caller closes it.
+    A *stranger* is a connection that is not authenticated yet, a *known* one is.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ConnectionLimiter(Generic[_T]):
         self._of: dict[str, dict[_T, None]] = {}
 
     def enter(self, stranger: _T) -> _T | None:
-        """Add a connection. Return the one to evict for it: itself, if all others are known."""
+        """Add a new stranger. Return the connection to close for it, if any: a stranger, or itself if all are known."""
         gone = None
         if len(self._strangers) >= self._most_strangers or len(self._strangers) + len(self._known) >= self._most:
             gone = self.give_way()
@@ -64,9 +64,9 @@ class ConnectionLimiter(Generic[_T]):
         return gone
 
     def welcome(self, one: _T, name: str) -> _T | None:
-        """Mark a connection as known, so that it is not evicted for strangers. One that has left stays removed.
+        """Mark a stranger as known, so that it is not closed for others. One that has left stays removed.
 
-        Return the connection to evict if its name has too many: the oldest idle one, else itself.
+        Return the connection to close if the client `name` has too many: its oldest idle one, else the new one.
         """
         if one not in self._strangers:
             return None
@@ -83,7 +83,7 @@ class ConnectionLimiter(Generic[_T]):
         return gone
 
     def leave(self, one: _T) -> None:
-        """Remove a connection; idempotent."""
+        """Remove a connection that was closed; calling it again does nothing."""
         self._strangers.pop(one, None)
         if (name := self._known.pop(one, None)) is not None:
             self._of[name].pop(one)
@@ -91,7 +91,7 @@ class ConnectionLimiter(Generic[_T]):
                 del self._of[name]
 
     def give_way(self) -> _T | None:
-        """Remove and return the stranger to evict next: the oldest idle one, else the oldest, or None without one."""
+        """Remove and return the stranger to close next: the oldest idle one, else the oldest, or None without one."""
         oldest = next(iter(self._strangers), None)
         gone = next((one for one in self._strangers if not self._is_busy(one)), oldest)
         if gone is not None:
@@ -102,10 +102,10 @@ class ConnectionLimiter(Generic[_T]):
 async def accept_for_ever(
     listener: socket.socket, take: Callable[[socket.socket], Awaitable[None]], make_room: Callable[[], None]
 ) -> NoReturn:
-    """Accept connections one after another. Raises OSError if the listener itself is gone.
+    """Pass each new connection to `take`, for ever. Raises OSError if the listener itself is closed.
 
-    If no descriptor is left, call `make_room` and retry soon. (asyncio's own loop retries as often as the backlog
-    is long, and logs a traceback each time.)
+    If no file descriptor is left, call `make_room` and retry soon. (asyncio's own loop retries as often as the
+    backlog is long, and logs a traceback each time.)
     """
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
@@ -131,7 +131,10 @@ async def accept_for_ever(
 
 
 class TokenBucket:
-    """Holds at most `burst` tokens, starts full, and refills `per_second`. `clock` returns monotonic seconds."""
+    """Limit a rate: the bucket holds at most `burst` tokens, starts full, and refills `per_second`.
+
+    `clock` returns monotonic seconds.
+    """
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
@@ -141,12 +144,12 @@ class TokenBucket:
         self._at = clock()
 
     def wait(self, amount: float) -> float:
-        """Return the seconds until `amount` can be taken without overdraft; 0 if it can be taken now."""
+        """Return the seconds until the bucket has `amount` tokens; 0 if it has them now. Takes none."""
         self._refill()
         return max(0.0, (amount - self._level) / self._per_second)
 
     def take(self, amount: float) -> float:
-        """Take `amount`, overdrawing if necessary. Return the seconds until the overdraft is gone."""
+        """Take `amount` tokens, overdrawing if necessary. Return the seconds until the overdraft is refilled."""
         self._refill()
         self._level -= amount
         return max(0.0, -self._level / self._per_second)

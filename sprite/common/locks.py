@@ -32,9 +32,10 @@ class LockHeldError(Exception):
 
 @contextmanager
 def held(path: Path, folder: Path, *, briefly: bool = False) -> Iterator[None]:
-    """Hold the lock file and the folder while the block runs; `briefly` tells others to wait.
+    """Hold the locks of a file and of a folder while the block runs.
 
-    Raises LockHeldError if they are taken, OSError if they cannot be opened.
+    With `briefly`, other processes wait for the release instead of failing. Raises LockHeldError if another process
+    holds them, OSError if they cannot be opened.
     """
     with ExitStack() as stack:
         locks = []
@@ -49,7 +50,7 @@ def held(path: Path, folder: Path, *, briefly: bool = False) -> Iterator[None]:
 
 
 def _take(folder_lock: int, file_lock: int) -> None:
-    """Take both locks of a folder; wait for an owner that has them briefly."""
+    """Lock the folder and the file; wait if their owner holds them only briefly. Raises LockHeldError otherwise."""
     until = time.monotonic() + _BRIEF_SECONDS
     # An owner writes its process id a moment after it has the locks.
     is_new = True

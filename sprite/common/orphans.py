@@ -1,6 +1,6 @@
-"""Adopted orphans: programs that an agent has detached stay below the process that adopts them (Linux).
+"""Detached programs of an agent: this process adopts them, so that they can be found and ended (Linux).
 
-So they can be recognised, and ended with it. Without a sandbox nothing else distinguishes them.
+Without a sandbox nothing else distinguishes them from other programs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOOK_SECONDS = 10.0
 
 
 def adopts() -> bool:
-    """Return whether orphans below this process become its children."""
+    """Return whether orphaned processes below this one become its children."""
     if sys.platform != "linux":
         return False
     is_adopting = ctypes.c_int()
@@ -28,7 +28,10 @@ def adopts() -> bool:
 
 @asynccontextmanager
 async def adopting() -> AsyncIterator[None]:
-    """Adopt all orphans below this process from now on, and collect those that have ended."""
+    """From now on, let orphaned processes below this one become its children.
+
+    While the block runs, collect those that have ended, so that no zombies stay.
+    """
     if sys.platform != "linux":
         yield
         return
@@ -50,9 +53,9 @@ async def _collect() -> None:
 
 
 def _collected(left: set[int]) -> set[int]:
-    """Collect those ended children that were `left` at the last look. Return those that are left now.
+    """Collect the ended children that were already uncollected at the last look (`left`).
 
-    Other children are collected at their end by what started them.
+    Return the ended children that are uncollected now. The code that started a child normally collects it first.
     """
     try:
         if not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):

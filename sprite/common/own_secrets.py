@@ -20,17 +20,17 @@ _passing: deque[str] = deque(maxlen=_MOST_PASSING)
 
 
 def hold(*secrets: str | bytes | None) -> None:
-    """Redact these secrets from here on; None and short values are ignored."""
+    """Remember these secrets for redaction from here on; None and short values are ignored."""
     _held.update(spelling for secret in secrets for spelling in _spellings(secret))
 
 
 def hold_passing(secret: str) -> None:
-    """Redact a short-lived secret; only the newest few hundred are remembered."""
+    """Remember a short-lived secret for redaction; only the newest few hundred are remembered."""
     _passing.append(secret)
 
 
 def clear() -> None:
-    """Remember no secret, as a process that has just begun."""
+    """Forget all secrets, so that the process is as at its start."""
     _held.clear()
     _passing.clear()
 

@@ -58,7 +58,10 @@ class ApiUsage(msgspec.Struct):
     inference_geo: str | None = None
 
     def upon(self, known: Usage) -> Usage:
-        """Return the usage after this event. Given values replace known ones: each event counts from the start."""
+        """Return the known usage updated by this event of a stream.
+
+        The values of the event replace the known ones, because each event counts from the start.
+        """
         hourly = self.cache_creation.ephemeral_1h_input_tokens if self.cache_creation else None
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else None
         written = _either(self.cache_creation_input_tokens, known.cache_write)
@@ -121,13 +124,13 @@ class Price(Rates, frozen=True):
         return tokens + self.web_search * usage.web_searches
 
     def least(self, prompt_tokens: int, output_tokens: int) -> float:
-        """Return the cost of a call with this answer whose prompt is fully cached."""
+        """Return the lowest cost of a call with these tokens: the whole prompt comes from the cache."""
         return self.cost(Usage(cache_read=prompt_tokens, output=output_tokens))
 
     def most(self, prompt_tokens: int, output_tokens: int, web_searches: int = 0, read_again: int = 0) -> float:
-        """Return the highest cost of a call: its prompt written to the dearest cache, at the dearest place.
+        """Return the highest cost of a call: its prompt is written to the dearest cache, in the dearest region.
 
-        `read_again`: tokens that the API's own tools make it read a second time.
+        `read_again` are the tokens that the API's own tools make the model read a second time.
         """
         return self.cost(
             Usage(
@@ -186,9 +189,9 @@ DEAREST = Price(
 
 
 def cost_usd(model: str | None, usage: Mapping[str, Any]) -> float | None:
-    """Return a call's cost from its response's `usage`, or None if the price is unknown or the usage is invalid.
+    """Return a call's cost from its response's `usage`, or None if the price is unknown or the usage invalid.
 
-    Without a model, the cost is at the dearest price.
+    With `model` None, use the highest price of all models.
     """
     price = DEAREST if model is None else price_of(model)
     if price is None:

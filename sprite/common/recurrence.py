@@ -84,7 +84,7 @@ _UNTIL = re.compile(r"(\d{8})(?:T(\d{6})(Z)?)?")
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A parsed repeat rule: each list sorted, empty if the rule lacks it.
+    """A parsed RRULE: its parts, with lists sorted and empty if the rule lacks them.
 
     `by_day` are (ordinal or 0, weekday from 0 for Monday); `until` is local time unless `until_is_utc`.
     """
@@ -104,7 +104,7 @@ class Repeat:
 
     @property
     def is_within_days(self) -> bool:
-        """Whether the rule counts hours or minutes instead of days."""
+        """Whether the rule's frequency is hourly or by minutes, instead of daily or longer."""
         return self.frequency in {"HOURLY", "MINUTELY"}
 
 
@@ -130,7 +130,10 @@ def parse_rule(text: str) -> Repeat:
 
 
 def first_after(rule: str, tz: str, after: float) -> float | None:
-    """Return the first moment of a rule without a start: on its days, at its hour or 09:00; None if it never fires."""
+    """Return the first moment of a rule that has no start yet, after `after`; None if there is none.
+
+    It is on the rule's days, at the rule's hour or 09:00.
+    """
     repeat = parse_rule(rule)
     start = local(after, tz).replace(second=0, microsecond=0)
     if not repeat.is_within_days:
@@ -150,7 +153,7 @@ def next_after(rule: str, first: float, tz: str, after: float) -> float | None:
 
 
 def missed(rule: str, first: float, tz: str, since: float, until: float, most: int = 1000) -> int:
-    """Return the number of the rule's moments in (since, until], at most `most`."""
+    """Return how many of a rule's moments are after `since` and not after `until`, at most `most`."""
     repeat, count, at = parse_rule(rule), 0, since
     for at in _moments(repeat, local(first, tz), tz, since):
         if at > until or count >= most:
@@ -164,7 +167,7 @@ def _first(repeat: Repeat, start: datetime, tz: str, after: float) -> float | No
 
 
 def _moments(repeat: Repeat, start: datetime, tz: str, after: float) -> Iterator[float]:
-    """Yield the rule's moments, starting some time before `after`."""
+    """Yield a rule's moments in Unix seconds, in order; the first ones may be before `after`."""
     until = repeat.until
     for wall in _walls(repeat, _forwarded(repeat, start, local(after, tz) - timedelta(days=2))):
         at = moment(wall, tz)
@@ -184,9 +187,9 @@ def _walls(repeat: Repeat, start: datetime) -> Iterator[datetime]:
 
 
 def _forwarded(repeat: Repeat, start: datetime, before: datetime) -> datetime:
-    """Return a start near, but not after, a time, from which the same moments follow.
+    """Return a later start, not after `before`, from which a rule has the same moments as from `start`.
 
-    Return the original start if moments are counted, or so few that it does not matter.
+    Return `start` itself if the rule counts its moments, or has few of them.
     """
     step = {"DAILY": 1440, "WEEKLY": 10_080, "HOURLY": 60, "MINUTELY": 1}.get(repeat.frequency)
     if step is None or repeat.count is not None or before <= start:
@@ -196,7 +199,7 @@ def _forwarded(repeat: Repeat, start: datetime, before: datetime) -> datetime:
 
 
 def _within_days(repeat: Repeat, start: datetime) -> Iterator[datetime]:
-    """Yield steps of hours or minutes from the start that fall on the rule's days, hours and minutes."""
+    """Yield the local times from `start` on of an hourly rule, or one by minutes, on all days that match it."""
     step = repeat.interval * (60 if repeat.frequency == "HOURLY" else 1)
     # The start's minute applies to all hours unless the rule names minutes: then those of each hour are examined.
     if repeat.frequency == "HOURLY" and repeat.by_minute:
@@ -218,7 +221,10 @@ def _within_days(repeat: Repeat, start: datetime) -> Iterator[datetime]:
 
 
 def _moments_of(repeat: Repeat, start: datetime, frequency: str, interval: int, *, times: bool) -> Iterator[datetime]:
-    """Return dateutil's moments, computed in the last cycle of the calendar and moved back."""
+    """Return dateutil's local times for a rule, computed in the calendar's last years and moved back.
+
+    So dateutil soon reaches the end of the calendar if a rule has no times.
+    """
     years = (MAXYEAR - start.year) // _CYCLE_YEARS * _CYCLE_YEARS
     found = rrule(
         _FREQUENCIES[frequency],
@@ -239,7 +245,7 @@ def _moments_of(repeat: Repeat, start: datetime, frequency: str, interval: int, 
 
 
 def _read(text: str) -> Repeat:
-    """Parse a repeat rule. Raise ValueError with a text, or KeyError, if it is invalid."""
+    """Parse an RRULE. Raise ValueError with a text, or KeyError, if it is invalid."""
     parts = _parts(text)
     frequency = parts.pop("FREQ", "")
     if frequency not in _FREQUENCIES:
@@ -323,7 +329,7 @@ def _days(text: str | None) -> tuple[tuple[int, int], ...]:
 
 
 def _until(text: str | None) -> tuple[datetime | None, bool]:
-    """Return (the last moment, whether it is in UTC); for a day alone, its end."""
+    """Parse an UNTIL value. Return (the last local or UTC moment, whether it is in UTC); a day means its end."""
     if text is None:
         return None, False
     found = _UNTIL.fullmatch(text)
@@ -366,7 +372,7 @@ _WORDS = {
 
 
 def rule_of(text: str) -> str:
-    """Return the rule for a text: hour, day, weekday, week, month or year, or an RFC 5545 rule itself.
+    """Return the RRULE for a word (hour, day, weekday, week, month, year), or a checked RRULE itself.
 
     Raises PeerError (`bad_repeat`, `too_often`) for an invalid one.
     """

@@ -20,10 +20,11 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def setting(names: str, parse: Callable[[str], Any], default: Any, text: str, *, secret: bool = False) -> Any:
-    """Declare a field. `names` are its flag, its variable, or both; a flag wins.
+    """Declare a dataclass field as a setting. `names` are its flag, its environment variable, or both; a flag wins.
 
-    `parse` raises ValueError with the rest of a sentence that begins with the name. A callable default makes the
-    value; with MISSING the field is required. A secret is in no repr.
+    `parse` makes the value from text; it raises ValueError with the rest of a sentence that begins with the name. A
+    callable `default` makes the default value; with MISSING the setting is required. `text` is the help. A secret
+    is in no repr.
     """
     made = {"default_factory": default} if callable(default) else {"default": default}
     declared = {"names": names.split(), "parse": parse, "help": text, "secret": secret}
@@ -31,7 +32,10 @@ def setting(names: str, parse: Callable[[str], Any], default: Any, text: str, *,
 
 
 def read(kind: type, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings given by `flags` (by field) and the environment. Raise ValueError naming an invalid one."""
+    """Return the values of all settings of a dataclass from flags (by field name) and the environment.
+
+    Raise ValueError naming an invalid one.
+    """
     found: dict[str, Any] = {}
     for each in _declared(kind):
         for name in each.metadata["names"]:
@@ -86,7 +90,7 @@ def dollars(text: str) -> float | None:
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
-    """Return a parser of one of these words."""
+    """Return a parser that accepts only the given words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -97,7 +101,7 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
 
 def is_on(text: str) -> bool:
-    """Parse a switch as Claude Code does."""
+    """Return whether a switch is on, with the words that Claude Code accepts for this."""
     return text.lower() in {"1", "true", "yes", "on"}
 
 
@@ -177,7 +181,7 @@ def _help(each: Field[Any]) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name is loopback, unreachable from other machines."""
+    """Return whether a host is an address or name of this machine that other machines cannot reach."""
     if host.lower() == "localhost":
         return True
     try:

@@ -40,10 +40,10 @@ class RefusedFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Requirements for a database file: its identity, and its migration scripts.
+    """The identity and the migration scripts of a kind of database file.
 
     `application_id` is written into the file's header, so that a foreign file is recognised. `migrations[n]` takes
-    a file from version n to n + 1. `program` and its `option` for the folder stand in the errors.
+    a file from version n to n + 1. Error texts name the `program`, and its `option` that chooses the folder.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Connection:
 
 @asynccontextmanager
 async def connected(connect: Callable[[], sqlite3.Connection], name: str) -> AsyncIterator[Connection]:
-    """Connect on a new thread; at the end, wait for its work and close the connection."""
+    """Yield a Connection, opened by `connect` on a new thread; at the end, wait for its work and close it."""
     # Leaving the block joins the thread.
     with ThreadPoolExecutor(1, name) as thread:
         loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ async def connected(connect: Callable[[], sqlite3.Connection], name: str) -> Asy
 
 
 def connect(path: Path, schema: Schema, *, is_reader: bool = False) -> sqlite3.Connection:
-    """Open or create a file, and migrate it to the newest version; a reader changes nothing."""
+    """Open or create a database file, and migrate it to the newest version; with `is_reader`, change nothing."""
     refuse_no_file(path, schema)
     with contextlib.ExitStack() as on_error:
         connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
@@ -101,7 +101,7 @@ def connect(path: Path, schema: Schema, *, is_reader: bool = False) -> sqlite3.C
 
 
 def _set(connection: sqlite3.Connection, each: str) -> None:
-    """Set a pragma. Retry, because busy_timeout does not cover two processes that switch a new file to WAL at once."""
+    """Set a pragma (`NAME=VALUE`). Retry: busy_timeout does not cover two processes that switch a file to WAL."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -175,7 +175,7 @@ def _migrate_to(tx: sqlite3.Connection, number: int, script: str, schema: Schema
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script: `executescript` would end the transaction."""
+    """Yield the single statements of an SQL script, because `executescript` would end the open transaction."""
     statement = ""
     for part in script.split(";"):
         statement += f"{part};"
@@ -198,10 +198,10 @@ def delete(path: Path) -> None:
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> int:
-    """Return a pragma's number."""
+    """Return the value of a pragma, a number."""
     return int(value(connection, f"PRAGMA {name}"))
 
 
 def value(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()) -> Any:
-    """Return the first column of the first row."""
+    """Return the first column of the first row of a query."""
     return connection.execute(sql, parameters).fetchone()[0]

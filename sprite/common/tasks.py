@@ -33,11 +33,11 @@ async def owned_task(
     finish_seconds: float = FINISH_SECONDS,
     may_return: bool = False,
 ) -> AsyncIterator[asyncio.Task[_T]]:
-    """Run a task while the block runs. It is dead if it ends earlier in any way (unless it `may_return`).
+    """Run a task while the block runs. If it ends earlier in any way, it is dead, unless it returned and `may_return`.
 
     A death is logged, and `on_death` is called to end the block in order; the block's end then raises
-    TaskDiedError. At the block's end a living task is asked to `finish`, if possible. Otherwise, or if it takes too
-    long, it is cancelled.
+    TaskDiedError. When the block ends while the task lives, `finish` asks it to end. Without `finish`, or after
+    `finish_seconds`, it is cancelled.
     """
     deaths: list[TaskDiedError] = []
 
@@ -122,7 +122,7 @@ class TaskSet:
 
 
 class Service:
-    """Base class of what runs in `async with service:`. The things that `_open` enters end in reverse order."""
+    """Base class of objects used as `async with service:`; what `_open` enters on its stack ends in reverse order."""
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -143,7 +143,7 @@ def jittered(seconds: float) -> float:
 
 
 def backoff(attempt: int, first: float, longest: float) -> float:
-    """Return the delay after a failed attempt, numbered from 0: doubled each time, limited, jittered."""
+    """Return the seconds to wait after failed attempt number `attempt` (from 0): doubling, limited, jittered."""
     return jittered(min(longest, first * 2 ** min(attempt, 30)))
 
 
@@ -152,7 +152,7 @@ _BREAK_SECONDS = 0.01
 
 
 async def to_its_end(work: Coroutine[Any, Any, None], *, name: str) -> None:
-    """Finish the work even if the caller is cancelled meanwhile; then raise the cancellation."""
+    """Await the work to its end even if the caller is cancelled meanwhile; then raise the cancellation."""
     task, gone = asyncio.create_task(work, name=name), None
     while not task.done():
         try:
@@ -164,7 +164,7 @@ async def to_its_end(work: Coroutine[Any, Any, None], *, name: str) -> None:
 
 
 class Breaks:
-    """Interrupt a long computation on the event loop: `take` a break after each short step."""
+    """Interrupt a long computation on the event loop: call `take` after each short step."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
@@ -185,7 +185,7 @@ WORDS = 16
 
 
 def size_of(value: Any) -> int:
-    """Return the length of a value as JSON; large for one that is no JSON or is nested too deeply."""
+    """Return the length of a value as JSON, or a large number if it is not JSON or is nested too deeply."""
     try:
         return len(msgspec.json.encode(value))
     except (TypeError, ValueError, OverflowError, RecursionError):

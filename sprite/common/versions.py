@@ -15,10 +15,10 @@ from sprite.common.sqlite import BUSY_TIMEOUT_MS, RefusedFileError
 def back_up_before(
     version: str, stamp: Path, databases: Iterable[Path], backup: Path, *, emptied: Iterable[str] = ()
 ) -> None:
-    """Copy the databases to the folder `backup` if the version in the file `stamp` is another; then write this one.
+    """Copy the databases to the folder `backup` if the file `stamp` names another version; then write `version` to it.
 
-    The copy replaces that of an earlier version. Tables in `emptied` have no rows in it. The caller owns the
-    databases. Raises RefusedFileError if the copy fails.
+    The copy replaces that of an earlier version. In the copy, the tables in `emptied` have no rows. The caller owns
+    the databases. Raises RefusedFileError if the copy fails.
     """
     last = stamp.read_text(errors="replace").strip() if stamp.is_file() else version
     if last != version:
@@ -27,7 +27,7 @@ def back_up_before(
         except (OSError, sqlite3.Error) as error:
             raise RefusedFileError(
                 f"The backup before the first start of version {version} failed ({error}). Nothing was changed. Make "
-                f"room for it, start version {last} again, or delete {stamp} to start without a backup."
+                f"room for the backup, start version {last} again, or delete {stamp} to start without a backup."
             ) from error
     if last != version or not stamp.is_file():
         replace_file(stamp, f"{version}\n".encode())

@@ -42,7 +42,11 @@ class PersonsCanvas:
         self._sight = sight
 
     async def take(self, interaction: messages.AnyCanvasInteraction, message_id: str) -> messages.Ack | messages.Error:
-        """Apply a person's change. Raises PeerError if it is invalid; returns the current block if it is outdated."""
+        """Make a person's change of the canvas, and return the answer to it.
+
+        If the person edited an outdated block, the answer is an error with the current block. Raises PeerError
+        if the change is invalid.
+        """
         async with self._workspace.canvas_lock:
             match interaction:
                 case (
@@ -161,7 +165,7 @@ class PersonsCanvas:
     # --- words ---
 
     def _read(self, new: list[messages.NewBlock]) -> tuple[list[Block], list[Block]]:
-        """Return new blocks as the person wrote them, and in the form to store."""
+        """Return new blocks twice: as the person wrote them, and redacted for storage."""
         try:
             whole = read_each(new, _new_block)
         except BlockError as error:

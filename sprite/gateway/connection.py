@@ -59,7 +59,7 @@ Snapshot = Callable[[], Awaitable[messages.StateSync]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts of the sprite that every authenticated connection uses."""
+    """The sprite's parts that each authenticated connection uses: token, feed, snapshot and message handler."""
 
     token: str
     feed: Feed
@@ -108,7 +108,10 @@ class Connection:
             await self._close()
 
     async def _hear(self) -> bool:
-        """Handle frames until the peer ends. Return whether it was refused and may still be sending."""
+        """Handle frames until the client ends the connection, or breaks the protocol.
+
+        Return True if it broke the protocol, so that it may still be sending.
+        """
         try:
             await self._handshake()
             async for frame in self._frames():
@@ -129,7 +132,7 @@ class Connection:
         return False
 
     def _end(self, error: FatalPeerError) -> None:
-        """End the connection from outside. Remaining messages are not started."""
+        """End the connection with an error, because of a newer lease. Messages not yet begun are not handled."""
         self._replaced = error
         if self._reading is not None:
             self._reading.reschedule(0)
@@ -166,7 +169,7 @@ class Connection:
             self._decoder.feed(data)
 
     async def _read(self) -> bytes | None:
-        """Return the next bytes, b"" at the end, or None if the connection was ended from outside."""
+        """Return the next bytes from the client, b"" at its end, or None after `_end`."""
         try:
             async with asyncio.timeout(None) as self._reading:
                 return await self._reader.read(READ_BYTES)
@@ -272,7 +275,7 @@ class Connection:
         )
 
     async def _replayable(self, resume: messages.Resume | None, last_seq: int) -> int | None:
-        """Return the event after which a replay begins, or None if the client needs the whole state."""
+        """Return the number of the event after which to replay, or None if the client needs a `state_sync`."""
         if resume is None or resume.epoch != self._service.feed.epoch or not 0 <= resume.last_seq <= last_seq:
             return None
         oldest = await self._service.feed.oldest_seq()
@@ -335,7 +338,7 @@ class Connection:
         self._outbox_changed.set()
 
     async def _let_finish(self) -> None:
-        """Close the sending direction, then read and drop what the peer still sends."""
+        """Close the sending direction, then read and drop the client's remaining bytes."""
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 self._writer.write_eof()
@@ -373,7 +376,7 @@ End = Callable[[FatalPeerError], None]
 
 
 class Leases:
-    """Store the newest lease durably, and track its connections."""
+    """Store the newest bridge lease durably, and end the connections of bridges with older ones."""
 
     def __init__(self, workspace: WorkspaceDB, newest: Lease | None, clock: Callable[[], float] = time.time) -> None:
         self._workspace = workspace
@@ -387,10 +390,10 @@ class Leases:
         self._lock = asyncio.Lock()
 
     async def enter(self, lease: Lease, end: End) -> None:
-        """Admit a connection by its lease; `end` is called when a newer lease arrives.
+        """Admit a connection by its bridge's lease; `end` is called if a newer lease arrives.
 
-        Raises FatalPeerError for a lease that is invalid or not the newest. A newer lease is on disk when this
-        returns, and older connections start no more messages.
+        Raises FatalPeerError for a lease that is invalid or not the newest. Before this returns, a newer lease
+        is on disk, and connections with older leases start no more messages.
         """
         self._check(lease)
         async with self._lock:
@@ -406,7 +409,7 @@ class Leases:
             self._connected.add(end)
 
     def leave(self, end: End) -> None:
-        """Remove a connection."""
+        """Remove the connection that entered with this `end`."""
         self._connected.discard(end)
 
     def _end_older(self, older: Lease | None, newest: Lease) -> None:
@@ -419,7 +422,7 @@ class Leases:
             end(StaleOwnerError(_REPLACED.format(older.epoch, newest.epoch), newest.epoch))
 
     def _largest(self) -> int:
-        """Return the largest epoch that a bridge can have reached by now."""
+        """Return the largest epoch that a lease of any bridge can have by now."""
         return int(max(self._clock(), _EARLIEST_NOW)) + EPOCHS_AHEAD
 
     def _check(self, lease: Lease) -> None:
@@ -482,13 +485,13 @@ class _Clients:
         self._arrivals: ConnectionLimiter[asyncio.StreamWriter] = ConnectionLimiter(*room(MAX_CONNECTIONS))
 
     async def take(self, connection: socket.socket) -> None:
-        """Serve one more client."""
+        """Serve a newly accepted client."""
         loop = asyncio.get_running_loop()
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._arrived)
         await loop.connect_accepted_socket(lambda: protocol, connection)
 
     def make_room(self) -> None:
-        """Evict an unauthenticated client, if there is one, because its descriptor is needed."""
+        """Close one unauthenticated client, if there is one, to free its file descriptor."""
         if (gone := self._arrivals.give_way()) is not None:
             _send_away(gone)
 

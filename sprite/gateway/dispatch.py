@@ -58,7 +58,7 @@ _NAMELESS = "a program"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The objects that do the agent's work."""
+    """The sprite's parts that run missions: the agent's runtime, the desk of rules, and the due actions."""
 
     runtime: AgentRuntime
     rules: RuleDesk
@@ -72,7 +72,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory, and the objects that write to it and copy it."""
+    """The view of memory, and the objects that change, curate, forget, import and replicate memory."""
 
     view: MemoryView
     projection: Projection
@@ -86,7 +86,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class UserFileChanges:
-    """The person's files, and the undo of what turns changed."""
+    """The person's files, and the undo of changes that turns made to files."""
 
     files: UserFiles
     undoing: Undoing
@@ -184,7 +184,7 @@ class Gateway:
         return answer
 
     async def _permit(self, word: messages.Permission | messages.Rule) -> None:
-        """Apply a person's word on a question or a rule."""
+        """Handle a person's answer to a permission question, or their word about a rule."""
         if isinstance(word, messages.Permission):
             self._work.rules.desk.answer(word.request_id, word.decision)
             self._undoing.permitted()
@@ -225,7 +225,10 @@ class Gateway:
             connection.send(messages.Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
 
     async def _pictures(self, images: list[messages.Image]) -> list[str]:
-        """Return the paths of a message's pictures, stored as the person's files. Raises PeerError for an unfit one."""
+        """Store a message's pictures as the person's files; return their paths.
+
+        Raises PeerError for an unfit one.
+        """
         paths = []
         for image in images[: messages.MOST_PICTURES + 1]:
             path = image.path
@@ -469,7 +472,7 @@ class Gateway:
 
 
 def _check_lengths(payload: messages.ClientPayload) -> None:
-    """Raise PeerError for a question or the like that is too long, because handling it takes too much time."""
+    """Raise PeerError if a text in a request, such as a query, is too long to be handled in a short time."""
     if isinstance(payload, wire.MemoryRequest) and not isinstance(payload, wire.EditRequest):
         for name in ("query", "text", "content", "title", "line"):
             value = getattr(payload, name, None)

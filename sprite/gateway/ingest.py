@@ -47,7 +47,10 @@ class ObservationIngest:
         self._reading = threading.Lock()
 
     async def take(self, message: Observe) -> Observed:
-        """Write the valid turns. Raises PeerError if the source is invalid or there are too many turns."""
+        """Check a message's turns, log the valid ones, and return counts and refusals.
+
+        Raises PeerError if the source is invalid or there are too many turns.
+        """
         source = checked_source(message.source)
         if len(message.turns) > MAX_OBSERVED_TURNS:
             raise PeerError(

@@ -33,7 +33,7 @@ Look = wire.FilesRequest | wire.FileRequest | wire.HistoryRequest | wire.TurnReq
 
 
 async def look(view: MemoryView, request: Look, scratch: Path) -> wire.AnyMemoryResult:
-    """Return the result of a request about memory. Raise PeerError for an unknown file, version or turn."""
+    """Answer a request that only reads memory. Raise PeerError for an unknown file, version or turn."""
     result: wire.AnyMemoryResult
     match request:
         case wire.FilesRequest():
@@ -110,7 +110,10 @@ async def _learnings(view: MemoryView, request: wire.LearningsRequest) -> wire.L
 
 
 def cut_to_fit(sync: messages.StateSync) -> messages.StateSync:
-    """Cut a state message to one frame: old chat lines first, then archived cards, then the oldest cards."""
+    """Shorten a `state_sync` until it fits one frame.
+
+    Drop old chat lines first, then old events of the running turn, then archived cards, then the oldest cards.
+    """
     while len(encode(sync)) > messages.MAX_FRAME_BYTES:
         if len(sync.chat) > 1:
             sync.chat = sync.chat[(len(sync.chat) + 1) // 2 :]
@@ -144,7 +147,7 @@ async def reach(
 
 
 def _reached(use: HostUse, network: EgressProxy) -> messages.ReachedHost:
-    """Return a logged host. The log has the bytes of a connection once it has ended."""
+    """Return a logged host with the bytes of open connections added, which the log has only at their end."""
     open_now, sent, received = network.open_to(use.host, use.port, use.decision)
     return messages.ReachedHost(
         use.host,
@@ -160,7 +163,7 @@ def _reached(use: HostUse, network: EgressProxy) -> messages.ReachedHost:
 
 
 def shown(chat: list[ChatMessage]) -> list[ChatMessage]:
-    """Return chat lines in the form to send: very long ones are cut."""
+    """Cut very long chat lines to the length that a message may have."""
     for message in chat:
         if len(message.text) > messages.CHAT_TEXT_CHARS:
             message.text = f"{message.text[: messages.CHAT_TEXT_CHARS]} […]"
@@ -173,7 +176,7 @@ async def act(
     view: MemoryView,
     request: wire.AddActionRequest | wire.UpdateActionRequest | wire.ResolveActionRequest,
 ) -> wire.AnyMemoryResult | messages.Error:
-    """Apply a person's change of an action. If it is outdated, return an error with the current action.
+    """Make a person's change of an action. If it is outdated, return an error with the current action.
 
     Raises PeerError for an invalid change: see `Actions`.
     """

@@ -46,12 +46,12 @@ class Uploads:
         self._one_chunk = asyncio.Lock()
 
     def prepare(self) -> None:
-        """Create the folder of the parts and delete unfinished uploads of an earlier process."""
+        """Create the folder for unfinished uploads, and delete those that an earlier process left."""
         self._parts.mkdir(parents=True, exist_ok=True)
         clear(self._parts)
 
     async def take(self, chunk: FileUpload) -> str | None:
-        """Add a chunk. After the last one, return the file's path below the workspace, else None.
+        """Add a chunk to its upload. After the last one, return the file's path below the workspace, else None.
 
         Raises PeerError for a chunk out of order, too much data, or data that is not base64.
         """

@@ -37,7 +37,7 @@ class LogFile:
 
 
 def find_sessions(paths: Iterable[Path], tally: entries.Tally) -> list[Session]:
-    """Return the sessions of the logs at these paths, in the order of their beginnings; other files go to the tally."""
+    """Return the sessions of the logs at these paths, earliest first; `tally` gets files that are no logs."""
     known: set[tuple[int, int]] = set()
     sessions: dict[str, Session] = {}
     waiting = list(paths)[::-1]
@@ -54,9 +54,9 @@ def find_sessions(paths: Iterable[Path], tally: entries.Tally) -> list[Session]:
 
 
 def followed_session(path: Path, tally: entries.Tally, done: int) -> Session | None:
-    """Return the session of one log, of which all turns that begin before the offset `done` are known.
+    """Return the session of the log at `path`, whose turns before the offset `done` were imported earlier.
 
-    Returns None for a subagent's log, and for another file, which goes to the tally.
+    Return None for a subagent's log, and for a file that is no session log, which is counted in `tally`.
     """
     known: set[tuple[int, int]] = set()
     log = _probed(path, tally, known)
@@ -71,7 +71,7 @@ def followed_session(path: Path, tally: entries.Tally, done: int) -> Session | N
 
 
 def _probed(path: Path, tally: entries.Tally, known: set[tuple[int, int]]) -> LogFile | None:
-    """Return the log in a file, unless it is `known` by device and inode; other files go to the tally."""
+    """Return the log in a file, or None if it is in `known` (device, inode) or no session log, which `tally` counts."""
     try:
         about = path.stat()
         if (about.st_dev, about.st_ino) in known:
@@ -116,7 +116,7 @@ def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
 
 
 def _companions(log: LogFile) -> list[Path]:
-    """Return the other log files of the session, at the locations used by all versions of the CLI, except links."""
+    """Return the session's other logs (main log, subagents), where any version of the CLI puts them; no links."""
     folder = log.path.parent
     if log.agent_id is None:
         found = _agent_logs(folder / log.path.stem / SUBAGENTS)
@@ -168,7 +168,7 @@ class Session:
 
     @property
     def began(self) -> tuple[float, float]:
-        """Return (time of the first entry, time of opening the log), which sorts a session before its forks."""
+        """Return (time of the first entry, time of opening the log): sorting by it puts a session before its forks."""
         return min((log.first_at, log.opened_at) for log in self.main or self.agents)
 
     def add(self, log: LogFile) -> None:
@@ -220,7 +220,7 @@ class Session:
         return cutter
 
     def _pass_done(self, cutters: Collection[SessionTurns]) -> None:
-        """Yield only new turns from here on; end a turn that is known."""
+        """Stop skipping known turns: end a known turn that is still running, and return the following turns."""
         if self._is_known:
             self._is_known = False
             for cutter in cutters:
@@ -239,9 +239,10 @@ class Session:
     def _entries(
         self, log: LogFile, around: entries.Surroundings, cutters: Collection[SessionTurns] = ()
     ) -> Iterator[tuple[int, int, entries.Entry | None]]:
-        """Yield (offset of the line, offset after it, its entry if it is one) in order.
+        """Yield (offset of the line, offset after it, its entry or None) for each line of a log, in order.
 
-        A damaged line may have begun a turn of these cutters. The end of a line that is still being written is left.
+        Tell the `cutters` about a damaged line, because it may have begun a turn. Leave out an unfinished last
+        line.
         """
         try:
             with log.path.open("rb") as stream:

@@ -44,7 +44,7 @@ class Block(msgspec.Struct):
 
 
 class Body(msgspec.Struct):
-    """The message of an entry; logs of older versions have no `stop_reason`."""
+    """The field `message` of an entry; logs of older versions have no `stop_reason` in it."""
 
     content: str | list[Block] = ""
     model: str | None = None
@@ -174,7 +174,7 @@ def as_blocks(content: str | list[Block]) -> list[Block]:
 
 
 class Voice(Enum):
-    """The speaker of an entry with role "user"."""
+    """The speaker of an entry with role "user": a person, a slash command, the CLI, or another."""
 
     #: A person's words, which begin a turn.
     PERSON = auto()
@@ -236,7 +236,7 @@ def is_persons(origin: Any) -> bool:
 
 
 def words(content: str | list[Block]) -> str:
-    """Return the text of a message without added blocks; `[image]` stands for a picture."""
+    """Return the text of a message without blocks that the CLI added; `[image]` stands for a picture."""
     blocks = [block for block in as_blocks(content) if block.type in {"text", "image"}]
     if len(blocks) > 1:
         blocks = [block for block in blocks if not (block.text or "").startswith(_WRAPPED)]
@@ -283,7 +283,7 @@ class Tally:
     named: list[tuple[Path, int, str]] = field(default_factory=list)
 
     def damage(self, path: Path, place: int, problem: str) -> None:
-        """Count a skipped line of a log, with its line number."""
+        """Count a line of a log that was skipped because of a problem; `place` is its line number."""
         self.damaged += 1
         if len(self.named) < MAX_NAMED:
             self.named.append((path, place, problem))
@@ -297,10 +297,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The environment of an import: `project_of` maps a folder in a log to its project.
+    """Facts that an import needs beside the logs: `project_of` maps a folder in a log to its project.
 
-    `own_sessions` are Claude Code's ids for this sprite's conversations. `now` is in Unix seconds; `silence` are the
-    seconds since a log grew, if it is watched.
+    `own_sessions` are Claude Code's ids for this sprite's conversations. `now` is in Unix seconds; `silence` are
+    the seconds since a log grew, if it is watched.
     """
 
     now: float

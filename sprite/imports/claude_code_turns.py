@@ -23,7 +23,7 @@ MEMORY_ANSWERED = "[what memory answered is not kept a second time]"
 
 @dataclass(slots=True)
 class AgentCall:
-    """A subagent's tool call, cut like every other."""
+    """A tool call that a subagent made; its texts are cut as in every turn."""
 
     at: float
     agent_id: str
@@ -35,7 +35,10 @@ class AgentCall:
 
 
 class SubagentLogs:
-    """Collect the calls of one session's subagents. Feed them before its turns, which take the calls by time."""
+    """Collect the tool calls of one session's subagents, from their logs.
+
+    Add all entries with `feed` before the session's turns; each turn then takes the calls made until its end.
+    """
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -59,7 +62,7 @@ class SubagentLogs:
                 call.result, call.is_error = cut(said), bool(block.is_error)
 
     def take(self, until: float) -> list[AgentCall]:
-        """Return the untaken calls up to a moment, oldest first."""
+        """Remove and return the calls made until the time `until`, oldest first."""
         taken = sorted((call for call in self._calls.values() if call.at <= until), key=lambda call: call.at)
         for call in taken:
             del self._calls[call.tool_use_id]
@@ -120,16 +123,16 @@ class SessionTurns:
         return self._user(entry)
 
     def skip(self) -> None:
-        """Record a damaged line, which may have begun a turn."""
+        """Record that a damaged line was skipped, which may have begun a turn."""
         self._gap = True
 
     @property
     def open_key(self) -> str | None:
-        """Return the key of the current turn, or None."""
+        """Return the key (entry id) of the turn that is running, or None."""
         return None if self._turn is None else self._turn.key
 
     def cut(self) -> ImportedTurn | None:
-        """End the current turn, also an unfinished one; later output becomes a separate turn."""
+        """End the running turn, even if unfinished, and return it; later output becomes a separate turn."""
         turn, self._turn = self._turn, None
         self._was_settled = self._was_settled or turn is not None
         return None if turn is None else self._finished(turn)
@@ -140,10 +143,10 @@ class SessionTurns:
         return self._turn is not None
 
     def end(self, now: float, silence: float | None = None) -> Iterator[ImportedTurn]:
-        """Yield the last turn at the end of the log, if it has ended.
+        """Yield the last turn at the end of the log, if the turn is over.
 
-        `silence` are the seconds since the log grew, if it is watched; else its last entry tells. After a long
-        silence all of it has ended.
+        `silence` are the seconds since the log grew, if it is watched; otherwise the time of its last entry
+        decides. After a long silence every turn is over.
         """
         # The log may come from a machine with a faster clock, so the absolute difference counts.
         quiet = abs(now - max(self._last_at, self._agents.last_at)) if silence is None else silence
@@ -182,7 +185,7 @@ class SessionTurns:
     def _begin(
         self, entry: Entry, trigger: Trigger, text: str, *, command: bool = False
     ) -> tuple[ImportedTurn | None, _Turn]:
-        """Begin a turn; return (the turn that this ended, the new one)."""
+        """Begin a turn with an entry; return (the previous turn, which this ends, or None; the new turn)."""
         turn = _Turn(entry, TurnBuffer(self._session_id, trigger, private_text=self._private_text), is_command=command)
         if trigger == "user":
             self._private_text.hear(text)
@@ -253,7 +256,7 @@ class SessionTurns:
 
 
 class _Turn:
-    """A turn being assembled, with the state of its ending."""
+    """A turn while its entries are collected, with what is known about how it ends."""
 
     def __init__(self, entry: Entry, buffer: TurnBuffer, *, is_command: bool) -> None:
         self.key = entry.uuid
@@ -279,7 +282,7 @@ class _Turn:
 
     @property
     def outcome(self) -> Outcome:
-        """Return how the imported turn ended; a turn that breaks off counts as crashed."""
+        """Return how the turn ended: as its last entry says, or else complete or crashed."""
         return self.ending or ("complete" if self.answered and not self.calling else "crashed")
 
     def touch(self, entry: Entry) -> None:
@@ -296,7 +299,7 @@ class _Turn:
                 self.answered = self.calling = True
 
     def start(self, block: Block) -> None:
-        """Add a tool call to the turn, and remember whether it asks memory."""
+        """Add a tool call to the turn, and remember whether it is a call to the sprite's memory."""
         if block.id is not None:
             name = from_elsewhere(block.name or "")
             if name in ECHO_CALLS:
@@ -304,7 +307,7 @@ class _Turn:
             self.buffer.start_tool(self.buffer.call(block.id, name, block.input))
 
     def answer(self, block: Block) -> None:
-        """Add a tool's result to the turn, or a remark in place of memory's answer."""
+        """Add a tool's result to its call; a fixed remark replaces an answer of the sprite's memory."""
         if block.tool_use_id is not None:
             said = MEMORY_ANSWERED if block.tool_use_id in self.echoes else block.content
             self.buffer.tool_answered(block.tool_use_id, said, is_error=bool(block.is_error))

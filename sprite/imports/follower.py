@@ -45,27 +45,33 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Delivered:
-    """Counts of turns: new in the log, already known, and refused, with the reason by the turn's key."""
+    """Outcome of delivering turns to the sprite's log.
+
+    `stored` and `known` count new turns and those already in the log; `refused` are (key, reason) of the others.
+    """
 
     stored: int = 0
     known: int = 0
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: Delivered) -> None:
-        """Add another delivery's counts of turns."""
+        """Add the outcome of another delivery."""
         self.stored += other.stored
         self.known += other.known
         self.refused += other.refused
 
 
 def messages(turns: Sequence[ImportedTurn]) -> Iterator[observing.Observe]:
-    """Yield messages of one source and project each, in order. A turn that is too large is shortened."""
+    """Yield the turns as `observe` messages, each of one source and project, in order.
+
+    A turn that is too large is shortened.
+    """
     for (source, project), some in groupby(turns, lambda turn: (turn.observation.source, turn.observation.project)):
         yield from observing.packed(source or "", project, map(observed, some))
 
 
 def observed(turn: ImportedTurn) -> observing.ObservedTurn:
-    """Return a turn in wire format with its program's own ids: redacted and cut as in the log."""
+    """Convert a turn, which is redacted and cut already, to the wire format, with its program's ids."""
     kept, source = turn.observation, turn.observation.source or ""
     return observing.ObservedTurn(
         external_id=turn.key.removeprefix(import_key(source, "")),
@@ -118,9 +124,9 @@ async def deliver(settings: Settings, turns: Sequence[ImportedTurn]) -> Delivere
 
 @asynccontextmanager
 async def writing(settings: Settings, *, briefly: bool = False) -> AsyncIterator[Write]:
-    """Yield the function that writes turns to the log here, or has the sprite that owns it do so.
+    """Yield a function that writes turns to the workspace's log: itself, or through the running sprite.
 
-    It raises WorkspaceLockedError if that sprite does not answer.
+    The function raises WorkspaceLockedError if the running sprite does not answer. `briefly`: see `open_log`.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -145,7 +151,7 @@ async def _send_to_owner(settings: Settings, locked: WorkspaceLockedError, turns
 
 
 async def send_all(turns: Sequence[ImportedTurn], send: Send) -> Delivered:
-    """Send turns to a sprite in several messages; after a refused message, send the others."""
+    """Send turns to a running sprite in several messages; if it refuses one, go on with the next."""
     delivered = Delivered()
     for message in messages(turns):
         try:
@@ -178,7 +184,10 @@ OnRefusal = Callable[[Path, str], object]
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The offset up to which a log's turns were delivered (`done`); `is_open`: more is expected."""
+    """The part of a session log that was delivered: up to the offset `done`, in the file's `state` at that time.
+
+    `is_open`: the log's last turn was not delivered yet.
+    """
 
     state: State
     done: int
@@ -186,7 +195,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Marks(dict[str, Mark]):
-    """The offsets up to which the logs were delivered, by path; `save` writes them atomically."""
+    """The `Mark` of each session log, by path; `save` writes them to disk atomically."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(_read(path))
@@ -194,7 +203,7 @@ class Marks(dict[str, Mark]):
         self._saved = dict(self)
 
     def save(self) -> None:
-        """Save changed offsets to disk. A full disk is no reason to stop: then logs are only read again."""
+        """Write changed marks to disk. An error is only logged: the logs are then read again later."""
         if self == self._saved:
             return
         try:
@@ -240,7 +249,7 @@ class _Watched:
         return time.monotonic() - self.since
 
     def is_due(self, mark: Mark | None) -> bool:
-        """Return whether the log has unread content, or has been silent for so long that its last turn is over."""
+        """Return whether to read the log: it has new content, or its last turn is over after a long silence."""
         if mark is not None and mark.state == self.state:
             return mark.is_open and self.silence >= OVER_AFTER_SECONDS
         # Changing the clock changes the file's apparent age, which counts for such a short time only.
@@ -253,7 +262,10 @@ def _age(state: State) -> float:
 
 
 class Follower:
-    """Import turns from growing logs: `look` finds logs, `catch_up` delivers turns. `tell` gets lines for people."""
+    """Import turns from growing session logs below `roots`; `tell` prints a line for people.
+
+    `look` finds the logs, `catch_up` delivers their turns.
+    """
 
     def __init__(self, settings: Settings, roots: list[Path], marks: Marks, tell: Callable[[str], object]) -> None:
         self._settings = settings
@@ -267,7 +279,7 @@ class Follower:
         self.tally = Tally()
 
     async def run(self) -> None:
-        """Import from the session logs until cancelled."""
+        """Look for logs and deliver their turns, again and again, until cancelled."""
         while True:
             began = time.process_time()
             await self.look()
@@ -277,13 +289,13 @@ class Follower:
             await asyncio.sleep(max(LOOK_SECONDS, (looked - began) / LOOK_SHARE, reading / READ_SHARE))
 
     async def look(self) -> int:
-        """Look for session logs; return their number."""
+        """Find the session logs and their current sizes; return the number of logs."""
         await asyncio.to_thread(self._scan)
         self._is_started = True
         return len(self._watched)
 
     async def catch_up(self) -> None:
-        """Deliver every turn that has ended, in the order in which their sessions began."""
+        """Read all logs that are due, and deliver every turn that has ended, the oldest session's turns first."""
         try:
             for path, session in await asyncio.to_thread(self._due):
                 await self._follow(path, session)
@@ -353,7 +365,7 @@ class Follower:
 
 
 def _done(state: State, mark: Mark | None) -> int:
-    """Return the offset up to which a log was delivered: 0 if it was replaced, truncated or rewritten since."""
+    """Return the offset up to which a log was delivered: 0 if it was replaced or rewritten since the mark."""
     if mark is None or mark.state[:2] != state[:2]:
         return 0
     return mark.done if mark.state == state or state[2] > mark.state[2] else 0
@@ -425,7 +437,7 @@ def _state(about: os.stat_result) -> State:
 
 
 def _problem_of(about: os.stat_result) -> str | None:
-    """Return why a file is not read, or None."""
+    """Return why a path is not read (no regular file, or another user's), or None if it is."""
     if not stat.S_ISREG(about.st_mode):
         return "is not a file"
     return None if about.st_uid == os.geteuid() else "belongs to somebody else"

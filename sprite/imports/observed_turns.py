@@ -56,14 +56,14 @@ def import_key(source: str, external_id: str) -> str:
 
 
 def session_name(source: str, session: str) -> str:
-    """Return the id under which a program's conversation is logged."""
+    """Return the session id of the sprite's log for a conversation of another program."""
     return session if source == CLAUDE_CODE else f"{source}/{session}"
 
 
 def logged(source: str, project: str | None, turn: ObservedTurn, private_text: PrivateText, now: float) -> ImportedTurn:
-    """Convert a turn to its logged form. PeerError with a reason if it is invalid.
+    """Convert another program's turn to the form of the sprite's log. PeerError with a reason if it is invalid.
 
-    `private_text` belong to the turn's conversation and collect the user's private remarks in it.
+    `private_text` collects the user's private remarks in the conversation, and removes them from this turn.
     """
     _check(source, turn, now)
     user = turn.user if turn.user.strip() else ""

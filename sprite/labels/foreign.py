@@ -35,7 +35,7 @@ _Mark = tuple[int, int, str]
 
 
 class ForeignWords:
-    """The words of one session, by who said them first."""
+    """The words of one session, each with whether the person, trusted or untrusted content had it first."""
 
     def __init__(self) -> None:
         self._persons: set[str] = set()
@@ -59,9 +59,9 @@ class ForeignWords:
         self._is_partial |= is_cut or len(self._sources) > MAX_WORDS
 
     def spans(self, given: Mapping[str, Any]) -> list[ForeignSpan]:
-        """Return the foreign words of an input, in order.
+        """Return the foreign words of a tool call's input, in order.
 
-        Words that the person said, too, count only if there are no others.
+        Foreign words that the person said, too, are returned only if there are no others.
         """
         leaves = list(leaves_of(given))
         is_long = sum(len(text) for _, text in leaves) > MAX_CHARS
@@ -99,7 +99,7 @@ class ForeignWords:
 
 
 def _joined(text: str, marks: Iterable[_Mark]) -> list[_Mark]:
-    """Join the marks between which only a few signs stand."""
+    """Merge marked spans of a text that are separated only by a few characters without words."""
     joined: list[_Mark] = []
     for first, last, source in sorted(marks):
         if joined:

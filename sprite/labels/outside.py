@@ -24,7 +24,7 @@ _NAMELESS = "[forgotten]"
 
 
 class OutsideFiles:
-    """Mark files from outside, and find them. Call `load` first."""
+    """Mark the workspace's files that came from outside, and find out whether a tool call may read one."""
 
     def __init__(self, table: FileChanges, workspace: Path) -> None:
         self._table = table
@@ -42,7 +42,7 @@ class OutsideFiles:
         self._index()
 
     async def add(self, came: Mapping[str, str], gone: Collection[str] = ()) -> None:
-        """Mark files, by their paths in the workspace, with their origins; `gone` no longer exist."""
+        """Mark the files in `came` (path to origin) as from outside, and remove the marks of `gone` files."""
         gone = [path for path in gone if path in self._origins]
         came = {path: origin for path, origin in came.items() if self._origins.get(path) != origin}
         if not came and not gone:
@@ -54,9 +54,10 @@ class OutsideFiles:
     async def changed(
         self, changes: Sequence[FileChange], states: Mapping[str, Entry], origin: str | None, own: Collection[str]
     ) -> None:
-        """Take over a turn's changes; `origin` is that of its network traffic, if it had any.
+        """Mark the files that a turn changed as from outside, if the turn had network traffic or copied such a file.
 
-        `states` are the states of all files before the turn, `own` the paths whose whole content the agent wrote.
+        `origin` is that of the network traffic, or None without any. `states` are the states of all files
+        before the turn; files in `own`, whose whole content the agent wrote, are not marked.
         """
         copies = {entry.sha256: known for path, known in self._origins.items() if (entry := states.get(path))}
         came = {}
@@ -67,7 +68,7 @@ class OutsideFiles:
         await self.add(came, [each.path for each in changes if each.kind == "deleted"])
 
     def source_of(self, path: Path) -> str | None:
-        """Return the source of a file, or of a folder that is or holds one from outside, or None."""
+        """Return the source of a file from outside, or of a folder that contains one; None for any other path."""
         relative = self._relative(path)
         if relative is None:
             return None
@@ -80,7 +81,10 @@ class OutsideFiles:
         return next((f"file:{each}" for each in lineage if each in self._origins), None)
 
     def source_in(self, command: str, cwd: Path) -> str | None:
-        """Return the source of a file that a command may read: one below its folder, or below a path that it names."""
+        """Return the source of a file from outside that a command may read, or None.
+
+        Such a file is below the command's folder, or below a path that the command names.
+        """
         if not self._origins and not self._traces:
             return None
         words = _BETWEEN_WORDS.split(command)
@@ -100,6 +104,6 @@ class OutsideFiles:
 
 
 def _fixed(word: str) -> str:
-    """Return the folder above the first wildcard or variable of a path, or the path without one."""
+    """Return a path with `~` expanded, cut to the folder above its first wildcard or variable."""
     fixed = _WILDCARD.split(word, maxsplit=1)[0]
     return (word if fixed == word else fixed.rpartition("/")[0]).replace("~", str(Path.home()), 1)

@@ -70,7 +70,7 @@ NOTES = {
 
 
 def sources_of(turns: Iterable[NewObservation]) -> list[str]:
-    """Return the sources of untrusted content in turns of a session, in order (pure). None: the session is clean."""
+    """Return the sources of untrusted content that a session's turns read, in order; empty if the session is clean."""
     found: dict[str, None] = {}
     for turn in turns:
         _, _, source = _heard(turn.user_message, turn.pasted, turn.asked_by)
@@ -80,7 +80,7 @@ def sources_of(turns: Iterable[NewObservation]) -> list[str]:
 
 
 def _heard(text: str, pasted: Spans, asked_by: str | None) -> tuple[str, str, str | None]:
-    """Return a message's own words, its untrusted words and their source: the program that sent it, or a paste."""
+    """Split a message: return its own words, its untrusted words, and their source (a program or a paste) or None."""
     if asked_by is not None:
         return "", text, f"program:{asked_by}"
     own, parts = own_words(text, pasted)
@@ -98,7 +98,7 @@ def _said(result: Any) -> str:
 
 
 class SessionLabel:
-    """Derive the label of the session under way, and find the calls that need a question because of it."""
+    """Track whether the current session has read untrusted content, and which calls need a question because of it."""
 
     def __init__(self, settings: Settings, transcript: TranscriptDB, outside: OutsideFiles) -> None:
         self._settings = settings
@@ -133,12 +133,12 @@ class SessionLabel:
 
     @property
     def binds(self) -> bool:
-        """Whether no command can avoid the egress proxy, which asks about each new host."""
+        """Whether all network traffic of commands must pass the egress proxy, which asks about each new host."""
         return self.is_contained and self._settings.egress != "open"
 
     @property
     def asks(self) -> bool:
-        """Whether the person is asked before words from outside leave."""
+        """Whether the sprite asks the person before a tool call sends words from untrusted content elsewhere."""
         return self.binds and self._settings.permissions == "ask"
 
     @property
@@ -149,7 +149,7 @@ class SessionLabel:
     # --- what the session reads ---
 
     async def begins(self, session_id: str | None) -> None:
-        """Derive the label of a session from the log, unless it is the one under way."""
+        """Make this session the current one, and derive its label from the log, unless it is current already."""
         if session_id == self._session_id:
             return
         turns = await self._transcript.observations_of_session(session_id) if session_id else []
@@ -167,7 +167,10 @@ class SessionLabel:
     def heard(
         self, text: str, pasted: Spans, asked_by: str | None, pictures: Iterable[str] = (), *, is_persons: bool
     ) -> None:
-        """Take in the message that begins a turn, with the sources of its pictures; `is_persons`, or a schedule's."""
+        """Record the message that begins a turn: its words, and the sources of its pictures.
+
+        `is_persons` is false for a message of a schedule.
+        """
         before = len(self._sources)
         self._turn_at = time.time()
         self._written.clear()
@@ -199,7 +202,7 @@ class SessionLabel:
             self._sources.setdefault(origin)
 
     def found(self, hits: Sequence[SearchHit]) -> None:
-        """Record the hits of a memory search before its call ends."""
+        """Record the hits of a memory search, whose origins decide when the call ends."""
         self._hits = hits
 
     def tool_began(self, tool_use_id: str, cwd: Path) -> None:
@@ -217,7 +220,7 @@ class SessionLabel:
         return self._folders.pop(tool_use_id, self._settings.workspace)
 
     async def tool_ended(self, tool_use_id: str, name: str, given: Any, result: Any) -> str | None:
-        """Return the origin of a call's result if it is untrusted, and take it in."""
+        """Record a call's result: add its words, and return its origin if it is untrusted, else None."""
         cwd = self._forget(tool_use_id)
         given = given if isinstance(given, Mapping) else {}
         if name == "Bash":
@@ -265,7 +268,7 @@ class SessionLabel:
         return source
 
     def _hosts(self) -> list[str]:
-        """Return the hosts that this turn has reached, as far as they are known."""
+        """Return the hosts reached since the turn began; empty without a sandbox, where the proxy sees only some."""
         return self.hosts_since(self._turn_at) if self.is_contained else []
 
     async def _has_untrusted(self) -> bool:
@@ -285,7 +288,7 @@ class SessionLabel:
         await self.outside.add({path: "upload"})
 
     async def files_changed(self, changes: Sequence[FileChange], states: Mapping[str, Entry]) -> None:
-        """Mark files that a turn's commands fetched, before its change set is recorded."""
+        """Mark the files that a turn's commands fetched or copied from outside, before its change set is recorded."""
         hosts = self._hosts()
         origin = f"network:{hosts[0]}" if hosts else _SOME_HOST if self._has_run and not self.is_contained else None
         root = f"{self._settings.workspace}/"
@@ -294,13 +297,13 @@ class SessionLabel:
     # --- what it may do ---
 
     def asked_words(self, tool: str, given: Mapping[str, Any], tool_use_id: str | None = None) -> list[ForeignSpan]:
-        """Return the foreign words of a call that a person must be asked about; empty for any other call."""
+        """Return the foreign words of a call, if the person must be asked about it because of them, else none."""
         if not self._sources or self._settings.permissions == "bypass":
             return []
         return self.foreign(given, tool_use_id) if effect_of(tool, given, binds=self.binds) == "sink" else []
 
     def foreign(self, given: Mapping[str, Any], tool_use_id: str | None = None) -> list[ForeignSpan]:
-        """Return the foreign words of an input. Those of a call that has begun are found once."""
+        """Return the foreign words of a call's input; for a call that has begun, they are computed only once."""
         if not self._sources:
             return []
         if tool_use_id not in self._folders:
@@ -332,9 +335,9 @@ _SENDS = re.compile(
 
 
 def effect_of(tool: str, given: Mapping[str, Any], *, binds: bool) -> Effect:
-    """Return whether a call only reads, changes something here, or may send words out (`sink`).
+    """Return what a call does: `read`, `change` (of something here), or `sink` (it may send words elsewhere).
 
-    `binds`: no command can avoid the egress proxy, which asks about each new host.
+    `binds`: all network traffic of commands must pass the egress proxy, which asks about each new host.
     """
     if tool == "Bash":
         return "change" if binds and not _SENDS.search(str(given.get("command", ""))) else "sink"

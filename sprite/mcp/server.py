@@ -41,7 +41,7 @@ Context = ServerRequestContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request: the source that answers it, and its scopes."""
+    """The sender of a request: the `Source` that answers its tools, and the scopes that it was granted."""
 
     source: Source
     scopes: Collection[str]
@@ -50,7 +50,10 @@ class Caller:
 def offering(
     name: str, version: str, caller_of: Callable[[Context], Caller], *, lacking: Callable[[Tool], str]
 ) -> Server[Any]:
-    """Return an MCP server of these tools. `lacking` returns the text on how to get a tool's scope."""
+    """Return an MCP server that offers the tools; `caller_of` identifies the caller of a request.
+
+    `lacking` returns the text that tells a caller without a tool's scope how to get it.
+    """
 
     async def list_tools(ctx: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=list(map(_listed, offered(caller_of(ctx).scopes))), cache_scope="private")
@@ -76,7 +79,7 @@ def offering(
 
 
 async def _called(ctx: Context, tool: Tool, caller: Caller, arguments: dict[str, Any]) -> CallToolResult:
-    """Run a tool and turn every error into an answer."""
+    """Run a tool for a caller, report its progress, and turn every error into an answer with text."""
     steps = 0
 
     async def told(words: str) -> None:

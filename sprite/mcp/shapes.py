@@ -34,7 +34,7 @@ class Arguments(Struct, forbid_unknown_fields=True):
 
 
 class SearchMemory(Arguments):
-    """A query."""
+    """Arguments of `search_memory`: a query and its filters."""
 
     query: Annotated[
         str, Meta(description="in natural language, with filters where they help", max_length=MAX_QUERY_CHARS)
@@ -46,7 +46,7 @@ class SearchMemory(Arguments):
 
 
 class Around(Arguments):
-    """A turn, and the number of turns around it."""
+    """A turn, and how many turns before and after it to return."""
 
     turn: Annotated[int, Meta(description="the turn's number, as a hit names it")]
     before: Annotated[int, Meta(description=f"how many turns before it, up to {MAX_AROUND}")] = DEFAULT_AROUND
@@ -54,7 +54,7 @@ class Around(Arguments):
 
 
 class ReadMemory(Arguments):
-    """The file, and the time of its version."""
+    """Arguments of `read_memory`: the file, and the time whose version to return."""
 
     file: Annotated[
         str | None,
@@ -68,7 +68,7 @@ class ReadMemory(Arguments):
 
 
 class ListActions(Arguments):
-    """No arguments."""
+    """Arguments of `list_actions`: none."""
 
 
 class AskSprite(Arguments):
@@ -80,7 +80,7 @@ class AskSprite(Arguments):
 
 
 class AddAction(Arguments):
-    """A new action."""
+    """Arguments of `add_action`: a new action."""
 
     content: Annotated[str, Meta(description="what is to be done", min_length=1, max_length=MAX_CONTENT_CHARS)]
     due: Annotated[
@@ -96,11 +96,11 @@ class AddAction(Arguments):
 
 
 class Given(Struct):
-    """The structured result of a call."""
+    """Base of the structured results of tools."""
 
 
 class ShownHit(SearchHit, omit_defaults=True, kw_only=True):
-    """A hit; `when` is its time as text."""
+    """A search hit as MCP clients see it; `when` is its time as text."""
 
     when: str
 
@@ -155,7 +155,7 @@ class Files(Given):
 
 
 class ShownAction(Struct, omit_defaults=True):
-    """An action. `due` is its next time, `when` that as text; `rrule` is its repeat, in zone `tz`."""
+    """An action. `due` is its next time in Unix seconds, `when` the same as text, `rrule` its repeat in zone `tz`."""
 
     id: int
     content: str
@@ -188,7 +188,7 @@ class Reply(Given):
 
 
 def hits_text(hits: Sequence[SearchHit], notes: Iterable[str], indexed_through: int, waiting: int) -> str:
-    """Return hits as text for a model, and the last turn with learnings."""
+    """Return search hits as text for a model, with the notes and up to which turn learnings exist."""
     reach = f"Learnings exist up to turn {indexed_through}; {waiting} newer turn(s) are not curated yet."
     if not hits:
         return " ".join(["Nothing found.", *notes, reach])

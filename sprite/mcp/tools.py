@@ -50,12 +50,15 @@ class AgentSource(Source, Protocol):
     """One person's memory, and their agent."""
 
     async def mission(self, text: str, told: Told) -> shapes.Reply:
-        """Send a mission to the agent and wait for its end; cancelling interrupts it. Raises PeerError as above."""
+        """Send a mission to the agent, pass its progress to `told`, and return its end; cancelling interrupts it.
+
+        Raises PeerError with a text for people if there is no answer.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The result of a call: `text` for a model, `given` for programs."""
+    """The result of a tool call, twice: `text` for a model, `given` as structured data for programs."""
 
     text: str
     given: shapes.Given
@@ -63,7 +66,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool. `takes` and `gives` are the types of its arguments and its result."""
+    """A tool for other programs: purpose, scope and function; `takes` and `gives` are its argument and result types."""
 
     name: str
     title: str
@@ -191,7 +194,7 @@ def _cut(text: str) -> str:
 
 
 def _moment(given: str | float) -> float:
-    """Return the Unix seconds of a caller's time."""
+    """Parse a time that a caller gave, as text or number. Return Unix seconds."""
     words = f"{_short(given)!r} is not a valid time: write it like 2026-11-20T15:00, or as Unix seconds."
     try:
         # A number in quotation marks is a number.
@@ -308,7 +311,7 @@ _PROGRESS_CHARS = 300
 
 
 def reply_of(ending: Ending, mission_id: str) -> shapes.Reply:
-    """Return the result of a mission for programs."""
+    """Return a mission's structured result, made from its last event."""
     match ending:
         case Complete(text=text):
             return shapes.Reply("complete", text, mission_id)
@@ -319,7 +322,7 @@ def reply_of(ending: Ending, mission_id: str) -> shapes.Reply:
 
 
 def progress(payload: Payload) -> str | None:
-    """Return the progress that an event of a mission makes, as text, or None."""
+    """Return a text about an event of a mission for the caller to see, or None if it shows no progress."""
     match payload:
         case Started(attempt=attempt):
             return "The agent has started." if attempt == 1 else "The agent has started again."

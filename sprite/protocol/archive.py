@@ -160,12 +160,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def everything(self) -> list[TableFile | PlainFile]:
-        """Return all files that must exist in the archive."""
+        """Return the entries of all files that the archive must contain, except the manifest and the README."""
         return [*self.tables, *self.memory, *self.files]
 
 
 class FormatOnly(msgspec.Struct, frozen=True):
-    """The part of a manifest that every version of the format has."""
+    """The format number of a manifest, the one field that every version of the archive format has."""
 
     format: int
 
@@ -190,7 +190,7 @@ def from_line(line: bytes) -> dict[str, Value]:
 
 
 def is_plain(path: str) -> bool:
-    """Return whether a path has no `..`, no empty part, and only one meaning."""
+    """Return whether a path has no part that is empty, `.` or `..`, no NUL, and no excessive length."""
     return (
         len(path) <= LONGEST_PATH and "\0" not in path and all(part not in {"", ".", ".."} for part in path.split("/"))
     )
@@ -223,12 +223,15 @@ def why_not_kept(path: str) -> str | None:
 
 
 def kept_mode(mode: int) -> int:
-    """Return permission bits as stored in an archive."""
+    """Return a file's permission bits as an archive stores them: without setuid and other special bits."""
     return mode & MOST_MODE
 
 
 def kept_time(modified_ns: int) -> int:
-    """Return a time as stored in an archive, limited to the readable range. A file may claim the year 9999."""
+    """Return a file's time as an archive stores it, limited to the readable range.
+
+    A file may claim the year 9999.
+    """
     return max(-LATEST_NS, min(modified_ns, LATEST_NS))
 
 
@@ -264,7 +267,7 @@ _LARGE_BYTES: Final = 2_000_000_000
 
 
 class _Forwards:
-    """A write-only stream, so that a file and a pipe get the same bytes."""
+    """A write-only stream without seeking, so that `zipfile` writes the same bytes to a file and to a pipe."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
@@ -278,7 +281,7 @@ class _Forwards:
 
 
 class Entry:
-    """A file being written; its bytes are counted and hashed."""
+    """A file of an archive while it is being written; it counts and hashes the bytes."""
 
     def __init__(self, out: BinaryIO) -> None:
         self.size = 0
@@ -298,7 +301,7 @@ class Entry:
 
 
 class Rows:
-    """Writes a table, one line per row."""
+    """Write the rows of one table into an archive, one JSON line per row."""
 
     def __init__(self, entry: Entry) -> None:
         #: The number of rows given.
@@ -308,7 +311,7 @@ class Rows:
         self._held_bytes = 0
 
     def add(self, line: bytes) -> bool:
-        """Add a row from `to_line`. Return whether this wrote data."""
+        """Add a row, as a line from `to_line`. Return whether the collected rows were written to the archive now."""
         self._held.append(line)
         self._held_bytes += len(line)
         self.count += 1
@@ -318,7 +321,7 @@ class Rows:
         return True
 
     def flush(self) -> None:
-        """Write the held rows."""
+        """Write the rows that `add` has collected and not written yet."""
         if self._held:
             self._entry.write(b"".join(self._held))
         self._held, self._held_bytes = [], 0

@@ -20,15 +20,15 @@ class AgentEvent(Payload, tag_field="event"):
 
     @property
     def event(self) -> str:
-        """The name on the wire."""
+        """The name of this type of event in the field `event` on the wire."""
         return str(self.__struct_config__.tag)
 
 
 class Started(AgentEvent, tag="started", omit_defaults=False):
-    """A turn began; `origin` says who began it. The agent's own turn may run while a mission waits for it.
+    """A turn began; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
 
-    With an `attempt` above 1, the turn begins again because it was cut off before its first tool call; discard its
-    earlier text.
+    With an `attempt` above 1, the sprite begins the turn again, because it was cut off before its first tool call.
+    The client discards the text of the earlier attempt.
     """
 
     origin: Origin = "person"
@@ -86,7 +86,7 @@ class Compacted(AgentEvent, tag="compacted"):
 
 
 class ModelChanged(AgentEvent, tag="model_changed"):
-    """Another model answers from now on, because the first one declined or is unavailable; `text` is for people."""
+    """Another model answers from now on, because the previous one declined or is unavailable; `text` is for people."""
 
     model: str
     text: str
@@ -126,7 +126,7 @@ class Complete(Ending, tag="complete"):
 
 
 class Interrupted(Ending, tag="interrupted"):
-    """A person stopped the mission. A mission that the sprite's own stop cut off ends with `error` (`crashed`)."""
+    """A person stopped the mission. If the sprite itself stopped, its mission ends with `error` (`crashed`)."""
 
     changes: FileCounts | None = None
 

@@ -39,7 +39,7 @@ PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "im
 
 
 def picture_kind(data: bytes) -> str | None:
-    """Return the media type of a picture that the model takes, or None."""
+    """Return the media type of image bytes, or None if the model does not accept such an image."""
     return next((kind for beginning, kind in PICTURES.items() if data.startswith(beginning)), None)
 
 

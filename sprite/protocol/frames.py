@@ -170,7 +170,7 @@ def encode(
 
 
 def well_formed(value: Any) -> Any:
-    """Return a JSON value with each half of a surrogate pair, which UTF-8 cannot encode, as a question mark."""
+    """Return a JSON value in which a question mark replaces each lone surrogate, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -244,7 +244,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _defined(payload: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a reference to a payload's definition; a tagged union is named after its members' base class."""
+    """Return a reference to the definition of a payload's JSON Schema; a tagged union is named after its base class."""
     if not (members := get_args(payload)):
         return schema
     family = members[0].__base__
@@ -259,7 +259,7 @@ _MOST_LEVELS = 100
 
 
 def arrives_as_it_is(value: Any, level: int = 0) -> bool:
-    """Return whether every client reads this value exactly."""
+    """Return whether every client reads a JSON value unchanged: no large number, lone surrogate or deep nesting."""
     if isinstance(value, dict | list):
         parts = [*value, *value.values()] if isinstance(value, dict) else value
         return level < _MOST_LEVELS and all(arrives_as_it_is(part, level + 1) for part in parts)

@@ -45,10 +45,10 @@ def quoted(value: Any) -> str:
 
 
 def part(tag: str, content: str) -> str:
-    """Wrap untrusted content in a part's tags."""
+    """Return untrusted content between an opening and a closing tag of this name."""
     return f"<{tag}>\n{sealed(content)}\n</{tag}>"
 
 
 def sealed(content: str) -> str:
-    """Return content in which none of the prompt's closing tags takes effect."""
+    """Return untrusted content changed so that it cannot contain a working closing tag of the prompt."""
     return _CLOSING_TAG.sub(r"<\\", content)

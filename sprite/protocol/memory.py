@@ -21,7 +21,7 @@ class FilesRequest(MemoryRequest, tag="files"):
 
 
 class FileRequest(MemoryRequest, tag="file"):
-    """Asks for a memory file: the current one, a version, or the one at a time (`as_of`, in Unix seconds).
+    """Asks for a memory file: the current version, version `version`, or the one at the time `as_of` (Unix seconds).
 
     With a `project`, the answer is the part of the file that a session of that project gets.
     """
@@ -47,7 +47,7 @@ class SearchRequest(MemoryRequest, tag="search"):
 
 
 class AroundRequest(MemoryRequest, tag="around"):
-    """Asks for a turn with this many turns before and after it in its session. `not_found` without such a turn."""
+    """Asks for a turn with `before` turns before and `after` turns after it in its session; `not_found` without it."""
 
     turn: RowId
     before: Annotated[int, Meta(ge=0, le=50)] = 5
@@ -85,7 +85,10 @@ class ActionsRequest(MemoryRequest, tag="actions"):
 
 
 class EditRequest(MemoryRequest, tag="edit"):
-    """Replaces a memory file's content. `version` is the edited version; `conflict` if the file has a newer one."""
+    """Replaces a memory file's content by the person's.
+
+    `version` is the version that the person edited; the answer is an error `conflict` if the file has a newer one.
+    """
 
     name: str
     content: str
@@ -98,9 +101,10 @@ class _DriftAnswer(MemoryRequest):
 
 
 class AcceptRequest(_DriftAnswer, tag="accept"):
-    """Accepts a file's drift as the person's edit.
+    """Accepts a memory file's drift, a change on disk while the agent worked, as the person's edit.
 
-    `curation_id` is the drift that the person saw; `conflict` if there is another one now.
+    `curation_id` names the drift that the person saw; the answer is an error `conflict` if there is another one
+    now.
     """
 
 
@@ -201,7 +205,7 @@ class LearningRequest(MemoryRequest, tag="learning"):
 
 
 class ForgetRequest(MemoryRequest, tag="forget"):
-    """Forgets by exactly one of text, turn, session and learning.
+    """Forgets exactly one of these: a text everywhere, a turn, a session, or a learning.
 
     `preview` only lists what would be removed. `yes` is the number of turns that the person agreed to remove.
     """
@@ -220,15 +224,15 @@ class _Page(MemoryRequest):
 
 
 class CurationsRequest(_Page, tag="curations"):
-    """Asks for the changes of memory, newest first, below an id if one is given."""
+    """Asks for the changes of memory (curations), newest first; with an id, only for those with a smaller id."""
 
 
 class ObservationsRequest(_Page, tag="observations"):
-    """Asks for turns, newest first, below an id if one is given."""
+    """Asks for turns of the log, newest first; with an id, only for those with a smaller id."""
 
 
 class ChatRequest(_Page, tag="chat"):
-    """Asks for the newest chat messages, below an id if one is given."""
+    """Asks for the newest chat messages; with an id, only for those with a smaller id."""
 
 
 class SessionsRequest(_Page, tag="sessions"):
@@ -236,14 +240,14 @@ class SessionsRequest(_Page, tag="sessions"):
 
 
 class RenameSessionRequest(MemoryRequest, tag="rename_session"):
-    """Sets a session's title; an empty title restores the original one."""
+    """Sets a session's title; an empty title brings back the first message as the title."""
 
     session_id: str
     title: str
 
 
 class RulesRequest(MemoryRequest, tag="rules"):
-    """The rules about tool calls: offered, active, dismissed and retired."""
+    """Asks for the rules about tool calls: offered, active, dismissed and retired."""
 
 
 class HealthRequest(MemoryRequest, tag="health"):
@@ -319,7 +323,7 @@ class HistoryResult(MemoryResult, tag="history"):
 class SearchResult(MemoryResult, tag="search"):
     """Search hits in rank order. Learnings exist up to turn `indexed_through`; `waiting` turns are not curated yet.
 
-    `notes` name the filter that excluded everything, and the coverage of the search by meaning.
+    `notes` are sentences: which filter excluded everything, and how much of memory the search by meaning covers.
     """
 
     hits: list[shapes.SearchHit]
@@ -384,7 +388,7 @@ class AddActionResult(MemoryResult, tag="add_action"):
 
 
 class UpdateActionResult(MemoryResult, tag="update_action"):
-    """The changed action, and the list of all actions."""
+    """The changed action, and the list of all actions after the change."""
 
     action: shapes.ActionRow
     actions: list[shapes.ActionRow]
@@ -404,15 +408,17 @@ class UserFilesResult(MemoryResult, tag="user_files"):
 
 
 class DeleteUserFileResult(MemoryResult, tag="delete_user_file"):
-    """The deleted file."""
+    """The path of the file that was deleted."""
 
     path: str
 
 
 class ChangesResult(MemoryResult, tag="changes"):
-    """A change set: its id `turn`, the turn's number `turn_id`, `at` in Unix seconds, `more` unlisted files.
+    """The files that a turn or an undo changed (a change set).
 
-    `undoes` is the change set that this undo reverted; `undone_by` is the undo that reverted this one.
+    `turn` is the change set's id, `turn_id` the turn's number in the log, `at` its time in Unix seconds, `more` the
+    number of files not listed. `undoes` is the change set that this undo reverted; `undone_by` is the undo that
+    reverted this one.
     """
 
     turn: str
@@ -425,9 +431,10 @@ class ChangesResult(MemoryResult, tag="changes"):
 
 
 class UndoResult(MemoryResult, tag="undo"):
-    """The restored paths, and the others with the reason: changed since, maybe the person's, or no content kept.
+    """The paths that an undo restored, and those that it left, by reason.
 
-    `undo` is the undo's id, by which it can be undone; null if nothing was restored.
+    The reasons are: changed since, maybe the person's change, or no content kept. `undo` is the undo's id, by which
+    it can be undone; null if nothing was restored.
     """
 
     turn: str

@@ -48,7 +48,7 @@ CHAT_TEXT_CHARS = 20_000
 
 
 class CanvasInteraction(Payload, tag_field="action"):
-    """A person's change of the canvas. The agent has no part in it."""
+    """A person's own change of the canvas, made without the agent; one type for each `action`."""
 
 
 class NewBlock(Payload, omit_defaults=False):
@@ -145,7 +145,10 @@ class Reach(Payload):
 
 
 class AllowedHost(Payload, omit_defaults=False):
-    """A host that the person allowed for a turn, a session, or always. `message` began the turn that asked."""
+    """A host that the person allowed `until` the end of the turn or session, or always; `at` is in Unix seconds.
+
+    `message` is the beginning of the message whose turn asked for the host.
+    """
 
     host: str
     until: Literal["turn", "session", "always"]
@@ -156,8 +159,9 @@ class AllowedHost(Payload, omit_defaults=False):
 class ReachedHost(Payload, omit_defaults=False):
     """Connections to a host with the same decision; bytes as the agent sees them, `last_at` in Unix seconds.
 
-    `decision` is the reason: the model's endpoint, a package registry, open egress, the person's answer, or a
-    refusal. `open` is the number of open connections. `message` began the turn of the last one.
+    `decision` is why they were allowed (the model's endpoint, a package registry, open egress, the person's answer)
+    or that they were refused. `open` is the number of open connections. `message` is the beginning of the message
+    whose turn made the last one.
     """
 
     host: str
@@ -231,7 +235,7 @@ class Mission(Payload):
 
 
 class Heartbeat(Payload):
-    """Runs the due actions. The answer follows once they and the earlier missions have ended."""
+    """Asks the sprite to run the actions that are due. It answers once these and all earlier missions have ended."""
 
 
 class Interrupt(Payload):
@@ -254,7 +258,10 @@ class FileUpload(Payload):
 
 
 def upload_chunks(name: str, data: bytes) -> Iterator[FileUpload]:
-    """Yield the messages in order, at least one. The answer to the last contains the file's path."""
+    """Yield the `file_upload` messages for a file's bytes, in order, at least one.
+
+    The answer to the last one contains the path of the stored file.
+    """
     upload_id = str(uuid.uuid4())
     last = max(0, (len(data) - 1) // UPLOAD_CHUNK_BYTES)
     for index in range(last + 1):
@@ -267,7 +274,7 @@ Decision = Literal["allow", "deny", "session", "always"]
 
 
 class Permission(Payload):
-    """The person's answer to a `permission_request`."""
+    """The person's answer to the open `permission_request` with this id."""
 
     request_id: str
     decision: Decision
@@ -381,7 +388,7 @@ class AuthOk(Payload, omit_defaults=False):
 
 
 class Ack(Payload):
-    """Confirms a message. The set fields depend on the confirmed message."""
+    """Confirms a message of the client; the type of that message decides which other fields are set."""
 
     status: Literal["accepted", "queued", "duplicate", "done"]
     position: int | None = None
@@ -429,7 +436,10 @@ class StateSync(Payload, omit_defaults=False):
 
 
 class Gap(Payload, omit_defaults=False):
-    """The requested events were deleted; those from `oldest_seq` on remain. A `state_sync` follows."""
+    """The sprite has deleted events that the client asked to replay; those from `oldest_seq` on remain.
+
+    A `state_sync` follows.
+    """
 
     oldest_seq: int
 
@@ -483,7 +493,7 @@ class Running(Payload, omit_defaults=False):
 
 
 class ActionUpdate(Payload, omit_defaults=False):
-    """An action was created, changed, fired or closed."""
+    """The current state of an action that was created, changed, fired or closed."""
 
     action: shapes.ActionRow
 
@@ -495,13 +505,13 @@ class ScheduleUpdate(Payload, omit_defaults=False):
 
 
 class SessionUpdate(Payload, omit_defaults=False):
-    """The session changed: background work began or ended, it was paused or continued, or its model changed."""
+    """The current session changed: background work began or ended, or its pause or model changed."""
 
     session: shapes.SessionState
 
 
 class ChatSaid(Payload, omit_defaults=False):
-    """A mission was accepted; `at` in Unix seconds. The reply follows as agent events.
+    """The sprite accepted a mission: its text for the chat; `at` in Unix seconds. The agent's reply follows as events.
 
     `origin` says whether a person, a schedule or a program sent it; `asked_by` names the program. `pasted` lists
     the parts of the text that the person pasted, as in `mission`.
@@ -533,7 +543,7 @@ class CanvasUpdate(Payload):
 
     @classmethod
     def of(cls, command: CanvasCommand, card: shapes.Card) -> CanvasUpdate:
-        """Return the update that clients receive for a card."""
+        """Return the update that clients receive for a card after a canvas command."""
         return cls(
             command, card.card_id, card.stack_id, card.title, card.card_type, card.blocks, card.position, card.size
         )

@@ -99,7 +99,10 @@ def fitted(turn: ObservedTurn) -> int:
 
 
 def packed(source: str, project: str | None, turns: Iterable[ObservedTurn]) -> Iterator[Observe]:
-    """Yield messages of MOST_TURN_BYTES and MAX_OBSERVED_TURNS at most, in order. A larger turn is alone in its own."""
+    """Yield the turns as `observe` messages, in order, each within MOST_TURN_BYTES and MAX_OBSERVED_TURNS.
+
+    A turn that is larger than the limit gets a message to itself.
+    """
     held: list[ObservedTurn] = []
     size = 0
     for turn in turns:
@@ -158,9 +161,10 @@ def project_or_name(text: str) -> str:
 
 
 def others_project(given: str | None, own: str | None) -> str | None:
-    """Return the project's key, or None for the workspace's `own` project and for none.
+    """Return a turn's project key, or None if the turn is the person's own.
 
-    Raises PeerError if it is not a valid key.
+    It is the person's own if no key is `given`, or the key is that of the sprite's workspace (`own`). Raises
+    PeerError for an invalid key.
     """
     if given is None:
         return None

@@ -34,7 +34,7 @@ class Outbox:
 
     @property
     def size(self) -> int:
-        """Bytes that are queued, taken but not sent, or held."""
+        """Bytes of all frames that are not sent yet: queued, taken by the sender, or held."""
         return self._unsent_bytes + self._held_bytes
 
     @property
@@ -48,7 +48,7 @@ class Outbox:
         return self.is_cut or (self._is_finishing and not self._queue)
 
     def has_backlog(self, size: int) -> bool:
-        """Return whether a replay should pause: more than this many bytes wait, and some of them can be sent."""
+        """Return whether a replay should pause: more than `size` bytes wait, and some of them can be sent now."""
         return self._unsent_bytes > 0 and self.size > size
 
     # --- in ---
@@ -71,18 +71,18 @@ class Outbox:
             self._bound()
 
     def hold(self) -> None:
-        """Hold live events from here on; drop those held before."""
+        """Hold live events from here on, until `release` or `discard`; drop any that were held before."""
         self._held, self._held_bytes = [], 0
         self._replayed_to = 0
 
     def drop_transient(self) -> None:
-        """Drop held transient events: they are older than the state that the reader will receive."""
+        """Drop the held events that are not durable: the state that the reader will receive is newer."""
         if self._held is not None:
             self._held = [(seq, frame) for seq, frame in self._held if seq is not None]
             self._held_bytes = sum(len(frame) for _, frame in self._held)
 
     def release(self, after: int) -> None:
-        """Stop holding and queue the held events, except durable ones up to `after`, which the reader has."""
+        """Stop holding, and queue the held events except durable ones up to number `after`, which the reader has."""
         held = self._held or []
         self.discard()
         self._replayed_to = after
@@ -90,11 +90,11 @@ class Outbox:
             self.event(frame, seq)
 
     def begin_anew(self) -> None:
-        """Start another sequence, whose numbers do not compare with those of the last replay."""
+        """Begin a new sequence of event numbers: stop comparing numbers with those of the last replay."""
         self._replayed_to = 0
 
     def discard(self) -> None:
-        """Drop the held events and stop holding."""
+        """Stop holding live events, and drop the held ones."""
         self._held, self._held_bytes = None, 0
 
     def finish(self) -> None:
@@ -102,7 +102,7 @@ class Outbox:
         self._is_finishing = True
 
     def cut(self) -> None:
-        """Cut the reader off: drop everything and accept no more frames."""
+        """Cut the reader off: drop all frames and accept no more."""
         self.is_cut = True
         self._queue.clear()
         self._unsent_bytes = self._taken_bytes = 0
@@ -116,7 +116,7 @@ class Outbox:
     # --- out ---
 
     def take(self) -> bytes | None:
-        """Return the oldest frame, None if there is none."""
+        """Remove and return the oldest queued frame, or None if none is queued."""
         if not self._queue:
             return None
         frame = self._queue.popleft()
@@ -124,20 +124,23 @@ class Outbox:
         return frame
 
     def take_all(self) -> bytes:
-        """Return all queued frames, joined."""
+        """Remove and return all queued frames, joined."""
         data = b"".join(self._queue)
         self._queue.clear()
         self._taken_bytes += len(data)
         return data
 
     def sent(self) -> None:
-        """Record that the taken frames were sent and no longer wait."""
+        """Record that the sender has sent the frames that it took."""
         self._unsent_bytes -= self._taken_bytes
         self._taken_bytes = 0
 
 
 class Position:
-    """Track the position. Pass each welcome, durable event number and state; the methods return what is new."""
+    """Track how far a client has received the sprite's durable events: `epoch` and `last_seq`.
+
+    Call its methods for each welcome (`auth_ok`), event and state.
+    """
 
     def __init__(self) -> None:
         #: Epoch of the sequence, or None before the first welcome.
@@ -147,10 +150,10 @@ class Position:
         self._newest_seq = 0
 
     def welcome(self, epoch: str, newest_seq: int) -> bool:
-        """Record the sender's epoch and newest event; return whether the known sequence continues.
+        """Record the epoch and newest event of a welcome; return whether the client's sequence continues.
 
-        If it does not (another epoch, or one that was reset), continue from its newest event: a state replaces the
-        earlier events.
+        If it does not (another epoch, or one that was reset), the position becomes the welcome's newest event,
+        because a state then replaces the earlier events.
         """
         goes_on = epoch == self.epoch and newest_seq >= self.last_seq
         if not goes_on:
@@ -159,12 +162,12 @@ class Position:
         return goes_on
 
     def advance(self, seq: int) -> bool:
-        """Record a durable event; return whether it is new and not a duplicate."""
+        """Record that a durable event was received; return False for a duplicate."""
         is_new = seq > self.last_seq
         if is_new:
             self.last_seq = seq
         return is_new
 
     def skip(self) -> None:
-        """Skip to the welcome's newest event, because a state covers it."""
+        """Move the position to the last welcome's newest event, because a received state covers all until then."""
         self.last_seq = max(self.last_seq, self._newest_seq)

@@ -35,7 +35,7 @@ def problem_of(text: str, spans: Spans) -> str | None:
 
 
 def joined(spans: Iterable[tuple[int, int]]) -> Spans:
-    """Return any spans sorted and disjoint. Touching ones become one, empty ones are dropped."""
+    """Return spans sorted and disjoint: touching ones become one, empty ones are dropped."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -90,7 +90,10 @@ class Marked:
         return own_text(self.text, self.pasted)
 
     def replaced(self, edits: Sequence[Edit]) -> Marked:
-        """Apply edits, which are sorted and disjoint. A span that shares a character with an edit covers all of it."""
+        """Return the text with sorted, disjoint edits made, and its spans moved.
+
+        A span that shares a character with an edit covers all of it.
+        """
         if not edits:
             return self
         parts, at = [], 0
@@ -100,7 +103,7 @@ class Marked:
         return Marked("".join([*parts, self.text[at:]]), _moved(self.pasted, edits) if self.pasted else ())
 
     def rewritten(self, text: str) -> Marked:
-        """Return the spans for a new version of the text, with all that changed taken as one edit."""
+        """Return this new version of the text, with the spans moved as if one edit had made all changes."""
         if text == self.text or not self.pasted:
             return Marked(text, self.pasted)
         shorter = min(len(self.text), len(text))
@@ -112,7 +115,7 @@ class Marked:
         return self.replaced([(same_start, len(self.text) - same_end, text[same_start : len(text) - same_end])])
 
     def stripped(self) -> Marked:
-        """Return it without the white space around the text."""
+        """Return the text without white space at both ends, and its spans moved accordingly."""
         start, end = len(self.text) - len(self.text.lstrip()), len(self.text.rstrip())
         if start >= end:
             return Marked("")

@@ -47,9 +47,10 @@ class Lease(Struct):
 
 
 class Lacks(Struct):
-    """The pieces that a store needs again: rows of tables by inclusive ranges of numbers, and chunks by name.
+    """The pieces that the bridge's store needs again.
 
-    A part with text ids, such as `memory`, is needed whole, whatever the ranges.
+    `rows` has inclusive ranges of numbers by table, `chunks` names. A part with text ids, such as `memory`, is sent
+    again whole, whatever the ranges.
     """
 
     rows: dict[str, list[tuple[RowId, RowId]]]
@@ -120,13 +121,16 @@ _ROWS = msgspec.json.Decoder(list[ShippedRow])
 
 
 class Packer:
-    """Pack the rows of one connection's messages. Earlier data helps: a turn repeats its journal."""
+    """Compress the rows of one connection's messages as a single stream.
+
+    Earlier data makes later rows shorter: a turn repeats its journal.
+    """
 
     def __init__(self) -> None:
         self._zip = zlib.compressobj(6)
 
     def pack(self, shipped: Shipped) -> Shipped:
-        """Return the same message with packed rows."""
+        """Return the same message with `packed` in place of its rows."""
         if not shipped.rows:
             return shipped
         data = self._zip.compress(msgspec.json.encode(shipped.rows)) + self._zip.flush(zlib.Z_SYNC_FLUSH)
@@ -140,7 +144,7 @@ class Unpacker:
         self._unzip = zlib.decompressobj()
 
     def unpack(self, shipped: Shipped) -> Shipped:
-        """Return the same message with unpacked rows. Raises ValueError if they are invalid or too many."""
+        """Return the same message with `rows` in place of `packed`. Raises ValueError if invalid or too many."""
         if shipped.packed is None:
             return shipped
         try:

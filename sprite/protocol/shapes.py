@@ -94,7 +94,7 @@ class UsedTool(Struct, omit_defaults=True):
 
 
 class FileCounts(Struct):
-    """The number of files that a turn changed; folders do not count."""
+    """The numbers of files that a turn added, changed and deleted; folders do not count."""
 
     added: int
     modified: int
@@ -125,10 +125,10 @@ class ChangedFile(Struct, omit_defaults=True):
 
 
 class SearchHit(Struct, omit_defaults=True):
-    """A search result. `turn_id` is the turn itself or the learning's turn; `type` is the learning's, or TURN.
+    """A result of a search of memory; `turn_id` is the turn itself or the learning's turn.
 
-    `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person
-    has confirmed. `undone`: the file changes of its turn were undone.
+    `type` is the learning's type, or TURN. `project` is left out for the person's own. `unverified` marks a
+    learning that neither evidence nor the person has confirmed. `undone`: the file changes of its turn were undone.
     """
 
     kind: Literal["learning", "turn"]
@@ -146,7 +146,7 @@ class SearchHit(Struct, omit_defaults=True):
 
 
 class FoundHit(Struct, omit_defaults=True):
-    """One hit of a turn's searches of memory; `turn` is the turn that it is or comes from."""
+    """A hit of a search of memory that the agent made in a turn; `turn` is the turn that the hit is or comes from."""
 
     kind: Literal["learning", "turn"]
     id: int
@@ -351,9 +351,9 @@ class LearningRow(Struct):
 
 
 class RuleExample(Struct):
-    """A past tool call that a rule is about. `asked`: the person's message names it.
+    """A past tool call that a rule would have stopped or asked about. `asked`: the person's message names such a call.
 
-    Not `certain`: the log does not tell everything that the rule asks for, such as the branch.
+    Not `certain`: the log does not record everything that the rule depends on, such as the branch.
     """
 
     turn: int
@@ -394,7 +394,7 @@ class RuleRow(Struct):
 
     @property
     def past(self) -> str:
-        """Return what it would have done to past calls."""
+        """Return a text for people about what the rule would have done to the calls in the log."""
         would = "stopped" if self.action == "stop" else "asked about"
         had = f"; you had asked for {self.asked:,} of these" if self.asked else ""
         change = f"; it replaces rule {self.instead_of}" if self.instead_of is not None else ""
@@ -542,7 +542,7 @@ class CurationRow(Struct):
 
 
 class Refusal(Struct):
-    """The reason of a refusal, with its curation."""
+    """A part of a curation that was refused: the curation's id, the kind of refusal, and the details."""
 
     curation_id: int
     kind: str
@@ -619,7 +619,7 @@ class Health(Struct):
 
 
 class Place(Struct, frozen=True):
-    """A text and its place in words: "user.md", "learning 4", "turn 7, the reply"."""
+    """A text that a forget found, and `where` in words: "user.md", "learning 4", "turn 7, the reply"."""
 
     where: str
     text: str
@@ -654,12 +654,12 @@ _WORDS = {
 
 
 def slow(work: Iterable[SlowWork], now: float) -> list[SlowWork]:
-    """Return the work that has been open for longer than SLOW_SECONDS."""
+    """Return the pieces of work that have lasted longer than SLOW_SECONDS."""
     return [each for each in work if now - each.since > SLOW_SECONDS]
 
 
 def oldest(work: Iterable[SlowWork]) -> list[SlowWork]:
-    """Return the oldest work of each kind, in the fixed order of the kinds."""
+    """Return the oldest piece of work of each kind (turn, queue, model call), in a fixed order of kinds."""
     found: dict[str, SlowWork] = {}
     for each in sorted(work, key=lambda one: one.since):
         found.setdefault(each.kind, each)
@@ -667,7 +667,7 @@ def oldest(work: Iterable[SlowWork]) -> list[SlowWork]:
 
 
 def slow_words(work: Iterable[SlowWork], now: float) -> list[str]:
-    """Return a text for people for each piece of work."""
+    """Return a sentence for people for each piece of slow work."""
     return [_WORDS[each.kind].format(age(now - each.since)) for each in work]
 
 
@@ -690,7 +690,7 @@ def age(seconds: float) -> str:
 def named_action(rows: Iterable[ActionRow], words: str) -> ActionRow | str:
     """Return the action whose text is or contains these words, or a sentence about the candidates.
 
-    Of actions with the same text, the first is returned.
+    If several actions have the same text, return the first.
     """
     wanted = " ".join(words.casefold().split())
     texts = [(" ".join(row.content.split()), row) for row in rows]
@@ -704,9 +704,10 @@ def named_action(rows: Iterable[ActionRow], words: str) -> ActionRow | str:
 
 
 class ChangedTool(Struct):
-    """A connection's tool that waits for the person: it is new (`before` is null), or no longer as they agreed to.
+    """A tool of a connected MCP server that waits for the person's agreement.
 
-    To agree, send the `digest`: it covers everything that the server says about the tool.
+    It is new (`before` is null), or its description has changed since they agreed to `before`. To agree, the client
+    sends the `digest`, which covers everything that the server says about the tool.
     """
 
     name: str

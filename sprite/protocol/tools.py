@@ -58,9 +58,9 @@ _OTHER_SPRITE = "mcp__other_sprite__"
 
 
 def as_own_call(name: str) -> str | None:
-    """Return the sprite's own name for another program's call to memory, or None.
+    """Return the sprite's own name for another program's call to the sprite's memory, or None for another call.
 
-    There the call has the name that the person gave the server.
+    In that program the tool has the server name that its user chose.
     """
     if name in ECHO_CALLS:
         return name
@@ -69,10 +69,10 @@ def as_own_call(name: str) -> str | None:
 
 
 def from_elsewhere(name: str) -> str:
-    """Return the name under which another program's tool call is stored.
+    """Return the name under which the log stores another program's tool call.
 
-    Only memory calls get the sprite's own names. Its own tools are trusted by name, and some stand for its own
-    observations, so no other call may use their names.
+    Only calls to the sprite's memory get the names of the sprite's own tools. Those tools are trusted by name, and
+    some stand for the sprite's own observations, so no other call may use their names.
     """
     own = as_own_call(name)
     if own is not None:
@@ -89,7 +89,7 @@ FIND_TOOLS_CALL, USE_TOOL_CALL = f"{_CONNECTED}{FIND_TOOLS}", f"{_CONNECTED}{USE
 
 @dataclass(frozen=True, slots=True)
 class ConnectionCall:
-    """A call of a tool of a connection."""
+    """A call of a tool of a connected MCP server: the connection, the tool, and its arguments."""
 
     connection: str
     tool: str
@@ -97,12 +97,12 @@ class ConnectionCall:
 
     @property
     def origin(self) -> str:
-        """The origin of the result's words."""
+        """The origin that marks the words of the call's result as untrusted."""
         return f"tool:{self.connection}"
 
 
 def connection_call(name: str, given: Any) -> ConnectionCall | None:
-    """Return the call of a connection's tool that an agent's call is, by `use_tool` or of a pinned tool, or None."""
+    """Return the call of a connection's tool that an agent's call makes (directly or by `use_tool`), or None."""
     given = given if isinstance(given, Mapping) else {}
     if name == USE_TOOL_CALL:
         arguments = given.get("arguments")
@@ -125,7 +125,7 @@ def telling(given: Mapping[str, Any]) -> str:
 
 
 def leaves_of(given: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path and text of each value of an input; keys and places are joined by dots."""
+    """Yield path and text of each text or number in a call's input; dots join keys and list positions to a path."""
     if isinstance(given, Mapping | list):
         items = given.items() if isinstance(given, Mapping) else enumerate(given)
         for name, value in items:

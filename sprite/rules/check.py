@@ -27,7 +27,10 @@ _MOST_PATHS = 400
 
 
 class Match(NamedTuple):
-    """A rule that is about a call. Not `is_certain`: it may be, but a part of the call cannot be told."""
+    """A rule that matches a tool call. `stops`: it stops the call; otherwise the sprite asks the person.
+
+    Not `is_certain`: a part of the call that the rule depends on cannot be determined.
+    """
 
     rule: int
     is_certain: bool
@@ -36,9 +39,9 @@ class Match(NamedTuple):
 
 
 class Facts:
-    """The values of one tool call, each read when a rule asks for it.
+    """The values of one tool call that rules compare, each computed when a rule needs it.
 
-    `folder` is where it runs. The folder and branch of a past call, one of the log, are not known.
+    `folder` is where the call runs. For a past call from the log, its folder and branch are not known.
     """
 
     def __init__(self, tool: str, tool_input: Mapping[str, Any], folder: str | None, now: datetime) -> None:
@@ -55,7 +58,7 @@ class Facts:
 
     @cached_property
     def text(self) -> str:
-        """Everything that a value of a rule can be a part of, in lower case and without quotes."""
+        """All text of the call in which a rule's value can occur, in lower case and without quotes."""
         texts = [*self._tools, self._connection]
         if self._shell is not None:
             texts += [self._shell.replace("\\\n", ""), str(self._folder)]
@@ -65,11 +68,15 @@ class Facts:
 
     @cached_property
     def commands(self) -> Sequence[Command | None]:
-        """The simple commands. A call that is none counts as one place without a command."""
+        """The simple commands of a shell call; for any other tool a list with None."""
         return [None] if self._shell is None else read(self._shell, self._folder)
 
     def values(self, key: str, command: Command | None, *, also_bare: bool) -> Sequence[Any]:
-        """Return the values of a kind that a command has, or the call. UncertainError if they cannot be told."""
+        """Return the call's values of a kind (`key`, such as path or host), for one command of a shell call.
+
+        `also_bare`: plain words count as host names, too. Raises UncertainError if the values cannot be
+        determined.
+        """
         found: Sequence[Any]
         match key:
             case "tool":
@@ -91,14 +98,14 @@ class Facts:
         return [value for value in found if value]
 
     def _place(self, command: Command | None) -> str | None:
-        """Return the folder of a command, or of the file that the call names."""
+        """Return the folder in which a command runs, or for another tool the folder of the file that it names."""
         if command is not None:
             return command.folder
         path = next(self._paths(None), None)
         return os.path.dirname(path) if path else self._folder  # noqa: PTH120 - a string
 
     def _hosts(self, command: Command | None, *, also_bare: bool) -> list[str]:
-        """Return the hosts in addresses and URLs, and with `also_bare` words that may be host names."""
+        """Return the hosts in the call's addresses and URLs; with `also_bare`, also words that may be host names."""
         given = [self._arguments.get(key) for key in _HOST_KEYS] if command is None else list(command.words[1:])
         texts = [text for _, text in leaves_of(given)]
         found = [host for text in texts for host in _HOST.findall(text)]
@@ -106,7 +113,7 @@ class Facts:
 
     @cached_property
     def _own_paths(self) -> list[str]:
-        """The paths that the call names, also with links resolved."""
+        """The paths that the call's arguments name, and the same with links resolved."""
         named = list(self._paths(None))
         return named if self._folder is None else [*named, *(os.path.realpath(path) for path in named)]
 
@@ -119,7 +126,7 @@ class Facts:
                 yield os.path.normpath(whole if whole.startswith("/") or folder is None else f"{folder}/{whole}")
 
     def _branches(self, command: Command | None) -> list[str]:
-        """Return the branches that may be checked out."""
+        """Return the git branches that may be checked out where the command runs."""
         switched = "" if command is None else command.branch or ""
         if switched and UNKNOWN not in switched and (command is None or not command.may_fail):
             return [switched]
@@ -161,7 +168,7 @@ _FITS: Mapping[str, Callable[[str, Any], bool]] = {
 
 
 def _is_about(rule: Rule, facts: Facts) -> bool | None:
-    """Return whether a condition is about a call, or None if that cannot be told."""
+    """Return whether a rule matches a call, or None if that cannot be determined."""
     try:
         return _holds(rule, _OF_CALL, facts, None) and any(
             _holds(rule, _OF_COMMAND, facts, command) for command in facts.commands
@@ -190,7 +197,7 @@ def _holds(rule: Rule, keys: Sequence[str], facts: Facts, command: Command | Non
 
 
 def _needles(rule: Rule) -> list[str]:
-    """Return texts of which a call has one if the condition is about it, in lower case."""
+    """Return lower-case texts of which every call has at least one if the rule matches it (for a fast check)."""
     key = next(key for key in ("command", "path", "host", "connection", "tool") if key in rule.given)
     home = os.path.expanduser("~")  # noqa: PTH111 - a string
     # A part may be spelled in another way only as `~` for the home folder, or by quotes.
@@ -199,7 +206,7 @@ def _needles(rule: Rule) -> list[str]:
 
 
 class Book:
-    """Rules by number, ready to check calls."""
+    """Rules by number, prepared for checking many calls."""
 
     def __init__(self, rules: Sequence[tuple[int, Rule]]) -> None:
         self._rules = dict(rules)
@@ -210,11 +217,11 @@ class Book:
         return len(self._rules)
 
     def names(self, message: str) -> bool:
-        """Return whether a message names what a rule is about."""
+        """Return whether a person's message contains words of any rule's values."""
         return any(needle and needle in message.casefold() for needle, _ in self._needles)
 
     def find(self, facts: Facts) -> list[Match]:
-        """Return the rules that are about a call: those that stop it first, then those that ask."""
+        """Return the rules that match a call: first those that stop it, then those that ask."""
         try:
             text = facts.text
             near = {number: self._rules[number] for needle, number in self._needles if needle in text}

@@ -34,7 +34,7 @@ Values = dict[str, Annotated[list[_Value], Meta(min_length=1, max_length=MAX_VAL
 
 
 class Rule(Struct, frozen=True):
-    """A rule, about calls that have one value of each kind in `given`, and not only those in `unless`."""
+    """A rule: it matches calls that have a value of each kind in `given`, except those that match `unless`."""
 
     action: Literal["stop", "ask"]
     given: Values = field(name="when")
@@ -42,9 +42,9 @@ class Rule(Struct, frozen=True):
     reason: str
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it would be about every call, or a value cannot be read."""
+        """Raise ValueError if the rule would match every call, or one of its values cannot be parsed."""
         if not self.given.keys() & {"tool", "command", "path", "host", "connection"}:
-            raise ValueError("name a tool, a command, a path, a host or a connection")
+            raise ValueError("it must name a tool, a command, a path, a host or a connection")
         for values in (self.given, self.unless):
             for pattern in values.get("command", ()):
                 if pattern.split()[:1] in ([], ["..."]) or pattern.startswith("-"):
@@ -65,7 +65,7 @@ _REASON = re.compile(r"\s*(?::\s*(.*)|[\s.]*)", re.DOTALL)
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Rule:
-    """Read a rule in one line. Raise PeerError with what is wrong."""
+    """Parse a rule from one line. Raise PeerError that says what is wrong."""
     text = " ".join(text.split())
     head = _HEAD.match(text)
     if head is None or len(text) > MAX_RULE_CHARS:
@@ -79,7 +79,9 @@ def parse(text: str) -> Rule:
     reason = _REASON.fullmatch(text, at)
     if reason is None:
         names = ", ".join(KEYS)
-        raise PeerError(f"{text[at : at + 60].strip()!r} is no condition. There are {names}, each with a quoted value.")
+        raise PeerError(
+            f"{text[at : at + 60].strip()!r} is no condition. Conditions are {names}, each with a quoted value."
+        )
     said = (reason[1] or "")[:MAX_REASON_CHARS]
     rule = {"action": head[1].lower(), "when": given, "not": unless, "reason": said}
     try:
@@ -89,7 +91,7 @@ def parse(text: str) -> Rule:
 
 
 def shown(rule: Rule) -> str:
-    """Return the line that `parse` reads, without the reason."""
+    """Return a rule as a line for `parse`, without its reason."""
     parts = [
         f"{before}{key} " + " or ".join(f'"{value}"' for value in values[key])
         for before, values in (("", rule.given), ("not ", rule.unless))
@@ -114,7 +116,10 @@ def fits(pattern: str, value: str) -> bool:
 
 
 def fits_path(pattern: str, path: str) -> bool:
-    """Return whether a path fits: a pattern without a folder at its start fits below any folder."""
+    """Return whether a path matches a pattern with `*`.
+
+    A pattern that does not begin with a folder matches below any folder.
+    """
     pattern = os.path.expanduser(pattern)  # noqa: PTH111 - a string, and fast
     whole = pattern if pattern.startswith("/") else f"**/{pattern}"
     parts = re.sub(r"(?:\*\*/)+", "**/", whole.strip("/")).split("/")
@@ -156,7 +161,7 @@ _TIME = re.compile(
 
 
 def read_time(span: str) -> tuple[frozenset[int], int, int]:
-    """Read `Mon-Fri 09:00-17:00` as days and minutes from midnight. Raise ValueError if it is none."""
+    """Parse `Mon-Fri 09:00-17:00`: return weekdays, and start and end in minutes. Raise ValueError if invalid."""
     match = _TIME.fullmatch(span.strip())
     if match is None or not match[0]:
         raise ValueError(f'{span!r} is no time: write it as "Mon-Fri 09:00-17:00"')
@@ -172,7 +177,7 @@ def read_time(span: str) -> tuple[frozenset[int], int, int]:
 
 
 def fits_time(span: str, now: datetime) -> bool:
-    """Return whether a moment is in the span. One that ends earlier than it begins lasts into the next day."""
+    """Return whether a moment is within a time span; a span whose end is before its start goes past midnight."""
     days, start, end = read_time(span)
     minute, day = now.hour * 60 + now.minute, now.weekday()
     if start <= end:

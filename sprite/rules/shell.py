@@ -61,7 +61,7 @@ _NEW_BRANCH = re.compile(r"(?:^| )(?:-[a-z]*[bBcC]|--orphan) (\S+)")
 
 
 class UncertainError(ValueError):
-    """A value of the call cannot be told."""
+    """A value of a tool call cannot be determined without running it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Command:
 
     @property
     def program(self) -> str:
-        """The program's name, without its folder."""
+        """The name of the program that the command runs, without its folder."""
         return self.words[0].rpartition("/")[2].casefold()
 
 
@@ -88,7 +88,10 @@ def unversioned(program: str) -> str:
 
 
 def read(text: str, folder: str | None = None) -> list[Command]:
-    """Return every simple command of a shell text. Raises UncertainError if it is too long, too deep or unfinished."""
+    """Return every simple command of a shell text.
+
+    Raises UncertainError if the text is too long, too deeply nested or unfinished.
+    """
     if len(text) > MAX_CHARS:
         raise UncertainError
     found: list[Command] = []
@@ -97,7 +100,11 @@ def read(text: str, folder: str | None = None) -> list[Command]:
 
 
 def after_options(words: Sequence[str], starts: set[int], skipped: re.Pattern[str] | None = None) -> Iterator[int]:
-    """Yield the places of the next words that may be no options; an option may have a value."""
+    """Yield the index of each word that may be the first after options, from each index in `starts`.
+
+    Several are possible, because the word after an option may be its value. `skipped` matches other words to pass
+    over.
+    """
     waiting, seen = list(starts), set(starts)
     while waiting:
         at = waiting.pop()
@@ -137,7 +144,7 @@ class _Reader:
         self._redirect = self._input = ""
 
     def read(self, closing: str = "") -> int:
-        """Read up to the end, or to the closing sign. Return the place after it."""
+        """Parse the text up to its end or the sign `closing`. Return the index after that."""
         while self._at < len(self._text):
             match = (_QUOTED if self._is_quoted else _TOKEN).match(self._text, self._at)
             if match is None:
@@ -203,7 +210,7 @@ class _Reader:
             self._files.append(word)
 
     def _skip_here(self) -> None:
-        """Skip here-documents. A shell that reads one runs it."""
+        """Skip the text of here-documents; if a shell reads one, parse it as commands."""
         for word in self._here:
             lines = []
             while self._at < len(self._text):
@@ -224,7 +231,7 @@ class _Reader:
             self._run((*(words or [":"]), *files), given, self._level)
 
     def _assigns(self, word: str) -> bool:
-        """Take over an assignment. Return whether a word is one, or reserved."""
+        """Record an assignment (`NAME=VALUE`). Return whether the word is one, or a reserved word of the shell."""
         assigned = _ASSIGNMENT.fullmatch(word)
         if assigned is not None:
             self._state.variables[assigned[1]] = assigned[2]
@@ -259,7 +266,10 @@ class _Reader:
             _Reader(script, state, self._found, level + 1).read()
 
     def _git(self, command: Command) -> Command:
-        """Return a git command with the folder that its options or the environment name, and track its branch."""
+        """Return a git command with the folder that its options or variables choose.
+
+        If it switches the branch, record that for the next commands.
+        """
         state, words, at = self._state, command.words, 1
         folder, is_here = state.folder, True
         if state.variables.keys() & {"GIT_DIR", "GIT_WORK_TREE"}:

@@ -27,7 +27,7 @@ _SESSION_KEYS = -3
 
 
 def attempts(facts: dict[str, Any]) -> dict[str, Callable[[], object]]:
-    """Return the attempts by name; each returns something true, or raises OSError if it failed."""
+    """Return functions by name that each try to break out: they return true on success, or fail with OSError."""
     return {
         "read the sprite's memory or the bridge's data": lambda: any(map(os.path.lexists, facts["closed"])),
         "create a file outside the workspace": lambda: any(map(_create, facts["written"])),

@@ -30,7 +30,10 @@ unset CLAUDE_CODE_OAUTH_TOKEN
 
 
 def cli_environment(settings: Settings, state: Path) -> dict[str, str]:
-    """Return the variables that the CLI gets beside those of this process. `state` is its own folder."""
+    """Return environment variables for the CLI, in addition to those of this process.
+
+    `state` is the folder in which the CLI keeps its state.
+    """
     env = {
         "CLAUDE_CONFIG_DIR": str(state),
         # In /tmp, outputs of background commands would outlive their session, readable by every later program.

@@ -63,7 +63,7 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 class _BadRequestError(Exception):
-    """The client's request is refused with this status."""
+    """The proxy answers a malformed or surplus request with this HTTP status."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -72,7 +72,7 @@ class _BadRequestError(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """An allowed connection: the task that runs it, its deadline, why it is allowed, and its bytes."""
+    """A connection through the proxy: host, reason why it is allowed, task, deadline, and counts of bytes."""
 
     place: Place
     reason: Reason | Literal["refused"]
@@ -82,12 +82,12 @@ class _Connection:
     received: int = 0
 
     def count_sent(self, size: int) -> None:
-        """Count bytes to the host, and move the deadline."""
+        """Count bytes sent to the host, and postpone the connection's deadline."""
         self.sent += size
         self._renew()
 
     def count_received(self, size: int) -> None:
-        """Count bytes from the host, and move the deadline."""
+        """Count bytes received from the host, and postpone the connection's deadline."""
         self.received += size
         self._renew()
 
@@ -97,10 +97,10 @@ class _Connection:
 
 
 class EgressProxy:
-    """Proxy the agent's network connections. `always` is the model's endpoint, which is never asked about.
+    """Proxy the agent's network connections, which `gate` allows or refuses and `tables` log.
 
-    `never` are hosts that no rule allows. `resolve` replaces the system's resolver, and `inside` allows private
-    addresses: both are for tests.
+    `always` is the model's endpoint, which is allowed without a question. `never` are hosts that no rule allows.
+    `resolve` replaces the system's resolver, and `inside` allows private addresses: both are for tests.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class EgressProxy:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def revoke(self, key: str) -> bool:
-        """Revoke what the person allowed about a host, and close its connections. Return False if there was nothing."""
+        """Delete the person's permission for a host, and close its connections. Return False if there was none."""
         is_revoked = await self.gate.revoke(key)
         for connection in tuple(self._open):
             if connection.place.key == key and connection.reason in {"always", "session", "turn"}:
@@ -153,19 +153,22 @@ class EgressProxy:
         return is_revoked
 
     def open_to(self, host: str, port: int, decision: str) -> tuple[int, int, int]:
-        """Return the number of open connections to a host with this decision, and their bytes sent and received."""
+        """Return the number of open connections to a host for this reason, and their bytes sent and received."""
         found = [
             each for each in self._open if (each.place.host, each.place.port, each.reason) == (host, port, decision)
         ]
         return len(found), sum(each.sent for each in found), sum(each.received for each in found)
 
     def hosts_since(self, at: float) -> list[str]:
-        """Return the hosts, but for the model's, to which a connection was open after a time (Unix seconds)."""
+        """Return the hosts, except the model's, that had an open connection at or after `at` (Unix seconds)."""
         now_open = {each.place.host for each in self._open if each.reason not in {"model", "refused"}}
         return sorted(now_open | {host for host, ended in self._ended.items() if ended >= at})
 
     async def fetch(self, url: str, most_bytes: int) -> bytes:
-        """Return the beginning of a page for the sprite itself. HostRefusedError, ValueError or OSError without one."""
+        """Return at most `most_bytes` of a page that the sprite itself fetches under the agent's permissions.
+
+        Raises HostRefusedError if the host is not allowed, ValueError or OSError if there is no page.
+        """
         parts = urlsplit(quote(url, safe="%/:=&?~#+!$,;'@()*[]"))
         place = Place.of(parts.hostname or "", parts.port or (_HTTPS_PORT if parts.scheme == "https" else _HTTP_PORT))
         await self._log(place, await self._admit(place), self.gate.now().turn)
@@ -278,7 +281,7 @@ class EgressProxy:
             writer.close()
 
     async def _connected(self, place: Place, *, is_model: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Resolve a host once and connect to a checked address."""
+        """Resolve a host's name once, check the addresses, and connect to an allowed one."""
         async with asyncio.timeout(DNS_SECONDS):
             found = [ipaddress.ip_address(text) for text in await self._resolve(place.host, place.port)]
         # The operator chose the model's endpoint, which may be in a private network.
@@ -303,7 +306,7 @@ class EgressProxy:
 
 
 class Peer:
-    """One end of an HTTP connection."""
+    """One end of an HTTP connection: the agent's program (as client) or the host (as server)."""
 
     def __init__(
         self, role: type[h11.CLIENT | h11.SERVER], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -315,13 +318,13 @@ class Peer:
         self._has_begun = False
 
     async def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
-        """Return the next part of the message; never NEED_DATA."""
+        """Read from the peer until h11 has the next event of the message; return it (never NEED_DATA)."""
         while (event := self.http.next_event()) is h11.NEED_DATA:
             self.http.receive_data(await self.reader.read(_PIECE_BYTES))
         return event
 
     async def send(self, event: h11.Event) -> None:
-        """Send a part of a message."""
+        """Send a part of an HTTP message, as an h11 event."""
         await self.write(self.http.send(event) or b"")
 
     async def write(self, data: bytes) -> None:
@@ -331,7 +334,10 @@ class Peer:
         await self.writer.drain()
 
     async def unless_gone(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of `work`. Cancel it if the peer hangs up. Raises ConnectionResetError then."""
+        """Return the result of `work`.
+
+        If the peer closes the connection meanwhile, cancel `work` and raise ConnectionResetError.
+        """
         task = asyncio.create_task(work, name="egress work")
         heard = asyncio.create_task(self.reader.read(_PIECE_BYTES), name="egress hang-up")
         try:
@@ -349,7 +355,7 @@ class Peer:
             await asyncio.wait({heard, task})
 
     async def refuse(self, status: int, words: str) -> None:
-        """Answer with a sentence, also in the status line: many programs show nothing else of a proxy's answer."""
+        """Answer with an error status and a sentence, in the status line, too: many programs show nothing else."""
         if self._has_begun:
             return
         reason = words.encode("ascii", "replace").replace(b"\r", b" ").replace(b"\n", b" ")
@@ -386,7 +392,10 @@ async def _upload(client: Peer, writer: asyncio.StreamWriter, connection: _Conne
 
 
 def _names(data: bytes, place: Place) -> bool:
-    """Return whether a client's first bytes are complete and name the place. Raises HostRefusedError for another."""
+    """Return whether a TLS client's first bytes are complete and name the host that the proxy checked.
+
+    Other protocols and connections to an address always pass. Raises HostRefusedError if they name another host.
+    """
     if not data or place.address is not None or not is_tls(data):
         return bool(data)
     try:
@@ -416,7 +425,7 @@ async def _forward(
             if isinstance(event, h11.InformationalResponse):
                 await client.send(h11.InformationalResponse(status_code=event.status_code, headers=[]))
         if isinstance(event, h11.ConnectionClosed):
-            raise ConnectionResetError("it closed the connection")
+            raise ConnectionResetError("the peer closed the connection")
         connection.count_received(1)
         headers = [*_end_to_end(list(event.headers)), (b"Connection", b"close")]
         await client.send(h11.Response(status_code=event.status_code, headers=headers, reason=event.reason))
@@ -437,7 +446,7 @@ async def _body(source: Peer, target: Peer, count: Callable[[int], None]) -> Non
 async def answer_of(
     peer: Peer, method: str, target: str, headers: list[tuple[str, str]], content: bytes = b"", *, most: int
 ) -> tuple[int, bytes]:
-    """Send a request. Return the status of the answer and at most so many bytes of its content."""
+    """Send an HTTP request. Return the status of the answer and at most `most` bytes of its content."""
     parts = h11.Request(method=method, target=target, headers=headers), h11.Data(content), h11.EndOfMessage()
     await peer.write(b"".join(peer.http.send(part) or b"" for part in parts))
     status, body = 0, bytearray()
@@ -452,7 +461,10 @@ async def answer_of(
 
 
 def _target(request: h11.Request) -> tuple[Place, bytes]:
-    """Return the place that a request names, and the path to ask for there. Raises _BadRequestError."""
+    """Return the host and port that a request names, and the path to request there.
+
+    Raises _BadRequestError if there are none.
+    """
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
         raise _BadRequestError(400, "The request has two lengths.")
@@ -481,7 +493,7 @@ def _of_url(target: str) -> tuple[Place, bytes]:
 
 
 def _outgoing(request: h11.Request, place: Place, path: bytes) -> h11.Request:
-    """Return the request for the host. Its own Host header would name another host than the one that was checked."""
+    """Return the request to send to the host, with a Host header made from the checked host."""
     host = f"[{place.host}]" if ":" in place.host else place.host
     own = host if place.port == _HTTP_PORT else f"{host}:{place.port}"
     headers = [(name, value) for name, value in _end_to_end(list(request.headers)) if name != b"host"]
@@ -504,7 +516,7 @@ _MOST_RECORDS: Final = 8
 
 
 class UnfinishedError(Exception):
-    """More bytes are needed."""
+    """A ClientHello is incomplete: more bytes are needed."""
 
 
 def is_tls(data: bytes) -> bool:
@@ -513,7 +525,10 @@ def is_tls(data: bytes) -> bool:
 
 
 def server_name(data: bytes) -> str | None:
-    """Return the server name in a ClientHello, or None if it has none. Raises UnfinishedError, or ValueError."""
+    """Return the server name in a TLS ClientHello, or None if it has none.
+
+    Raises UnfinishedError if bytes are missing, ValueError if it is invalid.
+    """
     message, rest = b"", _Reader(data)
     for _ in range(_MOST_RECORDS):
         if rest.take(1)[0] != _HANDSHAKE:

@@ -42,7 +42,7 @@ _MOST_LINKS = 40
 
 
 class Guard:
-    """Check tool calls against the workspace as it is on disk."""
+    """Decide whether a tool call would reach hidden places, from the files that are on disk now."""
 
     def __init__(self, settings: Settings, *, sandboxed: bool) -> None:
         self._settings = settings
@@ -79,17 +79,17 @@ class Guard:
         return around != workspace or any(self._searches(tool, real, place) for place in hidden)
 
     def _searches(self, tool: str, real: Path, place: Path) -> bool:
-        """Return whether a search, which reads everything below a folder, would find the place."""
+        """Return whether the tool, searching everything below `real`, would read the hidden `place`."""
         return tool in _SEARCHERS and not self._sandboxed and place.is_relative_to(real)
 
     def _is_set_aside(self, real: Path, tool: str) -> bool:
-        """Return whether this is a file that the CLI stores for the agent, in a folder of one of these names."""
+        """Return whether the agent may read this file: a long result or output that the CLI stored for it."""
         state = self._settings.cli_state.resolve()
         parts = real.relative_to(state).parts if real.is_relative_to(state) else ()
         return tool == _READER and any(parts[:1] == (top,) and below in parts[1:-1] for top, below in _SET_ASIDE)
 
     def _inside(self, system: Path) -> set[tuple[int, int] | None]:
-        """Return the device and inode numbers of files below `.os/`: a hard link or a mount has another path."""
+        """Return device and inode numbers of what is in `.os/`, to recognise it by a hard link or mount."""
         found = {_identity(system)}
         for folder in (system, self._settings.memory, self._settings.run):
             try:
@@ -125,7 +125,7 @@ def _at_home(path: str) -> str:
 
 
 def _beginnings(pattern: str) -> Iterator[str]:
-    """Yield the folders above everything that a pattern can match, and `.os` if it may match."""
+    """Yield the folder above all paths that a pattern can match, and its `.os` if the pattern may match that."""
     parts = pattern.split("/")
     plain = next((at for at, part in enumerate(parts) if re.search(r"[*?\[{]", part)), len(parts))
     yield "/".join(parts[:plain]) or "/"
@@ -134,7 +134,7 @@ def _beginnings(pattern: str) -> Iterator[str]:
 
 
 def _resolved(path: str) -> Path | None:
-    """Return the target of a path, link by link; None if it leads through /proc/PID, or has too many links."""
+    """Return a path with all links followed; None if a link leads through /proc/PID, or there are too many."""
     waiting, real, links = _split(path), Path("/"), 0
     while waiting:
         part = waiting.pop()
@@ -160,7 +160,7 @@ def _resolved(path: str) -> Path | None:
 
 
 def _split(path: str) -> list[str]:
-    """Return a path's parts, the first one last."""
+    """Return the parts of a path in reverse order."""
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 

@@ -82,7 +82,7 @@ class HostRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A host in canonical form (lower-case ASCII, no trailing dot) and a port."""
+    """A host and port that a program wants to reach; the host is canonical (lower-case ASCII, no trailing dot)."""
 
     host: str
     port: int
@@ -109,18 +109,18 @@ class Place:
 
     @property
     def key(self) -> str:
-        """The name of a rule for this place: the host, with its port unless it is one of the web's."""
+        """The name under which rules and answers cover this place: its host, with the port if it is not a web port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port in WEB_PORTS else f"{host}:{self.port}"
 
     @property
     def is_local_name(self) -> bool:
-        """Whether a name (not an address) can only be one of this machine or its network."""
+        """Whether the host is a name, not an address, that can exist only on this machine or its network."""
         return "." not in self.host or self.host.endswith((".localhost", ".local", ".internal", ".home.arpa"))
 
     @property
     def is_registry(self) -> bool:
-        """Whether it is a package registry."""
+        """Whether the host is a known package registry, on a web port."""
         around = self.host.partition(".")[2]
         return self.port in WEB_PORTS and (self.host in REGISTRIES or f".{around}" in REGISTRIES)
 
@@ -164,7 +164,10 @@ Reason = Literal["model", "registry", "open", "always", "session", "turn"]
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """A host that the person always allows; `at` is in Unix seconds, `message` began the turn that asked."""
+    """A host that the person always allows, since `at` (Unix seconds).
+
+    `message` is the beginning of the message whose turn asked.
+    """
 
     host: str
     at: float
@@ -173,7 +176,10 @@ class HostRule:
 
 @dataclass(frozen=True, slots=True)
 class HostUse:
-    """All logged connections to a host with the same decision; `message` began the turn of the last one."""
+    """All logged connections to a host with the same decision.
+
+    `message` is the beginning of the message whose turn made the last one.
+    """
 
     host: str
     port: int
@@ -186,7 +192,7 @@ class HostUse:
 
 
 class HostTables(Tables):
-    """Read and write the rules and the log of connections."""
+    """Read and write the person's rules about hosts and the log of connections, in workspace.db."""
 
     async def rules(self) -> list[HostRule]:
         """Return the rules, newest first."""
@@ -196,12 +202,12 @@ class HostTables(Tables):
         )
 
     async def has_rule(self, host: str, *, exposed: bool = False) -> bool:
-        """Return whether the person always allows a host, in an exposed session or in a clean one."""
+        """Return whether the person always allows a host; with `exposed`, even after untrusted content was read."""
         sql = "SELECT EXISTS (SELECT 1 FROM host_rules WHERE host = ? AND exposed >= ?)"
         return bool(await self._db.fetch_value(sql, (host, exposed)))
 
     async def add_rule(self, host: str, mission_id: str | None, *, exposed: bool = False) -> None:
-        """Allow a host from now on."""
+        """Store that the person always allows a host; with `exposed`, even after untrusted content was read."""
         sql = (
             "INSERT INTO host_rules (host, at, mission_id, exposed) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (host) DO UPDATE SET exposed = max(exposed, excluded.exposed)"
@@ -215,7 +221,7 @@ class HostTables(Tables):
 
     @in_transaction
     def began(self, tx: sqlite3.Connection, place: Place, decision: str, mission_id: str | None) -> int:
-        """Log a connection and return its number. The oldest ones above the limit are deleted."""
+        """Log the start of a connection; return its number. Delete the oldest connections above the limit."""
         refused = decision == "refused"
         tx.execute(
             "DELETE FROM host_connections WHERE (decision = 'refused') = ?1 AND id <= (SELECT id FROM host_connections "
@@ -229,7 +235,7 @@ class HostTables(Tables):
         return cursor.lastrowid or 0
 
     async def ended(self, number: int, sent: int, received: int, decision: str) -> None:
-        """Log the end of a connection, its bytes, and the final decision."""
+        """Log that a connection has ended, with its bytes and its final decision."""
         sql = "UPDATE host_connections SET ended_at = ?, sent = ?, received = ?, decision = ? WHERE id = ?"
         await self._db.execute(sql, (time.time(), sent, received, decision, number))
 
@@ -254,7 +260,10 @@ Ask = Callable[[str, str | None], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The agent's session and turn, or None outside of them; `exposed`: the session has read untrusted content."""
+    """The agent's session and turn at some time, None where there is none.
+
+    `exposed`: the session has read untrusted content.
+    """
 
     session: str | None
     turn: str | None
@@ -263,14 +272,17 @@ class Moment:
 
 @dataclass(slots=True)
 class _Question:
-    """An open question, and the number of connections that wait for it."""
+    """An open question to the person about a host: its task, and how many connections wait for it."""
 
     task: asyncio.Task[Reason | HostRefusedError]
     waiting: int = 0
 
 
 class HostGate:
-    """Decide about each connection, by the mode, the rules, or one question for all connections to a host."""
+    """Allow or refuse each connection, by the mode, the rules, or the person's answer.
+
+    All connections to a host wait for the same question.
+    """
 
     def __init__(self, mode: Egress, tables: HostTables, now: Callable[[], Moment], ask: Ask) -> None:
         self.mode = mode
@@ -283,7 +295,7 @@ class HostGate:
         self._tasks = TaskSet()
 
     async def admit(self, place: Place) -> Reason:
-        """Return why a connection is allowed, once it is. Raises HostRefusedError."""
+        """Wait until a connection is allowed; return why. Raises HostRefusedError if it is refused."""
         if self.mode == "bridge":
             raise HostRefusedError("Sprite lets the agent reach no hosts here.")
         if place.is_registry:
@@ -295,12 +307,12 @@ class HostGate:
         return await self._known(place.key) or await self._asked(place.key)
 
     def answers(self) -> dict[str, Literal["session", "turn"]]:
-        """Return the hosts that the person allowed for the session or the turn."""
+        """Return the hosts that the person allowed for the current session or turn, and for which of them."""
         now = {key: self._answer(key) for key in self._answers}
         return {key: "session" if word == "session" else "turn" for key, word in now.items() if word in _ALLOWING}
 
     async def revoke(self, key: str) -> bool:
-        """Take back what the person allowed about a host. Return False if there is nothing."""
+        """Delete the person's permission for a host. Return False if there is none."""
         is_allowed = self._answer(key) in _ALLOWING
         self._answers.pop(key, None)
         return await self._tables.revoke(key) or is_allowed
@@ -310,7 +322,7 @@ class HostGate:
         await self._tasks.close()
 
     def _answer(self, key: str) -> Answer | None:
-        """Return the person's answer about a host if it still applies."""
+        """Return the person's answer about a host if it holds for the current session or turn, else None."""
         word, asked = self._answers.get(key, (None, None))
         now = self.now()
         if asked is None or now.session is None or now.session != asked.session:

@@ -86,7 +86,7 @@ def _forward(client: _socket.socket, name: str) -> None:
 
 
 def _pump(source: _socket.socket, target: _socket.socket) -> None:
-    """Copy one direction; at its end, end only this direction."""
+    """Copy bytes from one socket to another until the end, and then end only this direction."""
     try:
         while data := source.recv(CHUNK_BYTES):
             target.sendall(data)

@@ -11,7 +11,7 @@ _SCRIPT = 'printf %s "$2" > "/proc/$1/uid_map" && printf %s "$3" > "/proc/$1/gid
 
 
 def main() -> None:
-    """Become bubblewrap, while a process in the background lets users into its namespace."""
+    """Replace this process by bubblewrap; a child in the background maps all users into bubblewrap's namespace."""
     info, info_end = os.pipe()
     wait, wait_end = os.pipe()
     # Bubblewrap must not wait for this child.

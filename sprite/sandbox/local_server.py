@@ -20,14 +20,14 @@ from sprite.sandbox.sandbox import server_command
 
 
 class _NamedHosts(HostGate):
-    """Admit the hosts that were named for this server; nobody is asked."""
+    """Allow only the hosts that were named for this MCP server, without asking a person."""
 
     def __init__(self, hosts: list[str]) -> None:
         super().__init__("packages", _NoTables(), lambda: Moment(None, None), _nobody)
         self._hosts = frozenset(hosts)
 
     async def admit(self, place: Place) -> Reason:
-        """See HostGate."""
+        """Return "always" for a named host, else raise HostRefusedError."""
         if place.key not in self._hosts or place.port not in WEB_PORTS:
             raise HostRefusedError(f"{place.key} is not among the hosts of this connection.")
         return "always"
@@ -51,7 +51,7 @@ class _NoTables(HostTables):
 
 
 async def run(settings: Settings, hosts: list[str], command: list[str], environment: dict[str, str]) -> int:
-    """Run the server until it ends. Return its exit status."""
+    """Run the MCP server until it ends. Return its exit status."""
     with tempfile.TemporaryDirectory(prefix="sprite-server-") as folder:
         path = Path(folder, "egress.sock")
         proxy = EgressProxy(path, _NamedHosts(hosts), _NoTables())

@@ -21,19 +21,22 @@ _FIRST_FREE_PORT = 1024
 
 
 def endpoint(settings: Settings) -> tuple[str, int] | None:
-    """Return host and port of a model endpoint without encryption; others are reached through the egress proxy."""
+    """Return host and port of the model's endpoint if it is without encryption, else None (for the egress proxy)."""
     host, port, is_https = settings.model_endpoint
     return None if is_https or not host else (host, port)
 
 
 def inner_port(settings: Settings) -> int:
-    """Return the port inside. The endpoint's own port, if possible, keeps its URL and `Host` header unchanged."""
+    """Return the port on which the sandbox offers the model's endpoint.
+
+    It is the endpoint's own port if possible, so that URL and `Host` header stay unchanged.
+    """
     found = endpoint(settings)
     return found[1] if found and found[0] in _LOOPBACK and found[1] >= _FIRST_FREE_PORT else _OWN_PORT
 
 
 def inner_url(settings: Settings) -> str | None:
-    """Return the endpoint's URL inside, or None if it is unchanged."""
+    """Return the URL at which programs in the sandbox reach the endpoint, or None if its own URL works there."""
     url = urlsplit(settings.base_url or "")
     if endpoint(settings) is None or inner_port(settings) == url.port:
         return None

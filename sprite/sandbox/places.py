@@ -45,7 +45,7 @@ _SESSION_PLACES = ("/run/user/{user}/keyring", "/run/user/{user}/gnupg")
 
 
 def hidden_places(settings: Settings) -> list[Path]:
-    """Return the existing files and folders with links resolved; outer ones first."""
+    """Return the existing files and folders that the sandbox hides, with links resolved; outer ones first."""
     # The home directory of a VM belongs to the agent, which is meant to use its keys.
     keys = () if settings.vm_socket.exists() else _key_places()
     wanted = [*_bridge_places(settings), *keys]
@@ -132,7 +132,10 @@ Kind = Literal["hide", "private", "show", "cache", "write", "protect"]
 
 
 def rules(settings: Settings) -> dict[Path, Kind]:
-    """Return what the sandbox does with which path, outer paths first. Other paths are as on the machine."""
+    """Return for each path that the sandbox hides, shows or protects what it does with it; outer paths first.
+
+    It leaves all other paths as they are on the machine.
+    """
     workspace, mounts, on_vm = settings.workspace.resolve(), list(_mounts()), settings.vm_socket.exists()
     wanted: dict[Path, Kind] = {} if on_vm else _persons_machine(workspace)
     hidden = [settings.system.resolve(), *hidden_places(settings)]
@@ -151,9 +154,9 @@ def rules(settings: Settings) -> dict[Path, Kind]:
 
 
 def nested(wanted: dict[Path, Kind], needed: Collection[Path] = (), pins: Collection[Path] = ()) -> dict[Path, Kind]:
-    """Return only the rules that change something beside the rules around them, outer paths first.
+    """Return the rules that are needed beside the rules for folders around them, outer paths first.
 
-    Inside a hidden place a rule to hide needs no mention, unless its folder is `needed`. A rule for one of the
+    A rule to hide a place inside a hidden one is left out, unless the place is in `needed`. A rule for one of the
     `pins` is returned only inside a hidden place.
     """
     found: dict[Path, Kind] = {}
@@ -171,12 +174,12 @@ def nested(wanted: dict[Path, Kind], needed: Collection[Path] = (), pins: Collec
 
 
 def service_doors(settings: Settings) -> list[Path]:
-    """Return sockets through which programs could be run outside, whether they exist or not."""
+    """Return the sockets of services that would run a program outside the sandbox, whether they exist or not."""
     return [settings.vm_socket, *(Path(door.format(user=os.geteuid())) for door in SERVICE_DOORS)]
 
 
 def _persons_machine(workspace: Path) -> dict[Path, Kind]:
-    """Return the rules for home directories, other people's files and sockets."""
+    """Return the rules for a machine that is no VM: home directories, other people's files, and sockets."""
     folders = {Path(place) for place in OTHERS_PLACES if Path(place).is_dir() and not Path(place).is_symlink()}
     folders |= {home.resolve() for home in home_folders() if home.is_dir()}
     found: dict[Path, Kind] = {place: "private" for place in folders if not place.is_relative_to(workspace)}
@@ -193,12 +196,12 @@ def toolchains() -> dict[Path, Kind]:
 
 
 def own_homes() -> list[Path]:
-    """Return the home directories of this user alone."""
+    """Return the home directories of this user alone, with links resolved."""
     return list(dict.fromkeys(home.resolve() for home in home_folders(everyone=False)))
 
 
 def _listening_sockets() -> Iterator[Path]:
-    """Yield the socket files in which programs of this machine listen; a network namespace does not close them."""
+    """Yield the socket files on which programs of this machine listen: a network namespace does not close them."""
     with suppress(OSError):
         for line in Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines():
             *_, flags, _type, _state, _inode, path = ("", "", "", *line.split(maxsplit=7))[-5:]
@@ -207,9 +210,10 @@ def _listening_sockets() -> Iterator[Path]:
 
 
 def protected(workspace: Path) -> dict[Path, Kind]:
-    """Return the rules for what programs outside would run later, and for the folders around it.
+    """Return the rules that keep programs from changing what programs outside would run later.
 
-    A folder around it becomes a mount and so cannot be renamed: another one could not take its place.
+    They make it read-only. The folders above it become mounts, so that they cannot be renamed and replaced by
+    others.
     """
     found: dict[Path, Kind] = {}
     for place in runs_later(workspace):
@@ -221,7 +225,7 @@ def protected(workspace: Path) -> dict[Path, Kind]:
 
 
 def runs_later(workspace: Path) -> Iterator[Path]:
-    """Yield files and folders of the workspace from which programs outside would run something."""
+    """Yield files and folders of the workspace from which programs outside the sandbox would run something."""
     waiting = deque([(workspace, 0)])
     for _ in range(_MOST_FOLDERS):
         if not waiting:
@@ -257,7 +261,7 @@ _MOST_LINES = 1000
 
 
 def runs_nothing(place: Path, workspace: Path) -> bool:
-    """Return whether a file or folder of `runs_later` is as git makes it: no program, no files outside."""
+    """Return whether a path from `runs_later` is as git creates it, so that nothing in it would be run."""
     try:
         match place.name:
             case "hooks":
@@ -278,7 +282,7 @@ def runs_nothing(place: Path, workspace: Path) -> bool:
 
 
 class _Mount(NamedTuple):
-    """A line of /proc/self/mountinfo: a folder of a device and its mount point."""
+    """A mount, a line of /proc/self/mountinfo: device, folder on the device, and mount point."""
 
     device: str
     root: Path

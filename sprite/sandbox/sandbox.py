@@ -95,7 +95,7 @@ exec setpriv --reuid 0 --regid 0 --init-groups -- env "$@"
 
 
 class Engine(NamedTuple):
-    """A bubblewrap or Seatbelt, and whether caches can be overlaid with it."""
+    """An installed bubblewrap or Seatbelt program; `overlays`: it can put a writable layer over the caches."""
 
     program: str
     overlays: bool
@@ -103,7 +103,7 @@ class Engine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Whether a sandbox works here, a text with the reason, and its engine if it works."""
+    """Whether a sandbox works on this machine (`holds`), the reason in words, and its engine if it works."""
 
     holds: bool
     words: str
@@ -111,9 +111,10 @@ class Boundary:
 
 
 def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS, *, is_proof: bool = False) -> Boundary:
-    """Try to break out of each engine (0.1 s). Before the workspace's first start there is nothing to hide.
+    """Find an engine that works, by trying to break out of each one (0.1 s).
 
-    A trial that takes longer than `seconds` counts as no sandbox. Seatbelt is on once a trial as proof has succeeded.
+    It tries none before the workspace's first start, when there is nothing to hide yet. A trial longer than
+    `seconds` counts as no sandbox. Seatbelt is used only after a trial with `is_proof` has succeeded.
     """
     if settings.sandbox == "off":
         return _none("SPRITE_SANDBOX is off")
@@ -133,7 +134,7 @@ def find_boundary(settings: Settings, seconds: float = PROBE_SECONDS, *, is_proo
 
 
 def attempts(settings: Settings, engine: Engine, seconds: float = PROBE_SECONDS) -> tuple[list[str], str]:
-    """Try to break out. Return the names of successful attempts, and an error if the sandbox did not start."""
+    """Try to break out of an engine. Return names of successful attempts, and an error if it did not start."""
     on_vm = settings.vm_socket.exists()
     closed = [settings.memory, *(folder / "run" for folder in bridge_folders(settings))]
     facts: dict[str, object] = {
@@ -178,7 +179,7 @@ def _none(reason: str) -> Boundary:
 
 
 def _remedy() -> str:
-    """Return what a person can do where the system forbids user namespaces."""
+    """Return how a person can let programs use user namespaces, for a system that forbids them."""
     try:
         if _UBUNTU.read_text().strip() != "1":
             return ""
@@ -212,7 +213,10 @@ def bundled_cli() -> Path | None:
 
 
 def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
-    """Create and return an executable that runs the CLI in the sandbox, or None without a sandbox or CLI."""
+    """Write an executable that runs the CLI in the sandbox; return its path.
+
+    Return None without a sandbox or a CLI.
+    """
     cli = bundled_cli()
     if cli is None or boundary.engine is None:
         (settings.run / "agent").unlink(missing_ok=True)
@@ -227,7 +231,10 @@ def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
 
 
 def protected_inside(settings: Settings) -> Callable[[Path], bool] | None:
-    """Return whether the agent's newest sandbox has a path read-only, or None without a sandbox."""
+    """Return a function that tells whether the agent's last started sandbox has a path read-only.
+
+    Return None if it has no sandbox.
+    """
     try:
         command = (settings.run / "agent").read_text()
     except FileNotFoundError:
@@ -238,7 +245,10 @@ def protected_inside(settings: Settings) -> Callable[[Path], bool] | None:
 
 
 def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> list[str]:
-    """Return the command to which a program and its arguments are added. `programs` are put into `.os/run`."""
+    """Return the start of a command that runs a program in the sandbox: append the program and its arguments.
+
+    Each of `programs` (file to name) is copied to `.os/run`.
+    """
     if engine.program == seatbelt.PROGRAM:
         return _in_seatbelt(settings, programs)
     on_vm, run = settings.vm_socket.exists(), settings.run.resolve()
@@ -264,10 +274,11 @@ def sandboxed(settings: Settings, engine: Engine, programs: dict[Path, str]) -> 
 
 
 def _filter(*, on_vm: bool) -> bytes:
-    """Return a program that refuses keyrings of the kernel, sockets of a hypervisor, and typing into terminals.
+    """Return a system call filter (BPF) against ways out that no namespace closes.
 
-    Elsewhere than on a VM it refuses setuid and setgid files, too. No namespace closes these. io_uring would make
-    sockets beside the filter, and it cannot see the mode that openat2 gives. Calls by 32-bit numbers end the program.
+    It refuses the kernel's keyrings, a hypervisor's sockets, and typing into terminals. It refuses io_uring, which
+    would make sockets beside the filter. Elsewhere than on a VM, it also refuses setuid and setgid files, and
+    openat2, whose mode it cannot see. It ends programs that make 32-bit calls.
     """
     if os.uname().machine not in _CALLS:
         raise OSError("Sprite has no system call filter for this kind of processor")
@@ -365,14 +376,14 @@ def _egress_port(settings: Settings) -> int:
 
 
 def _offline(settings: Settings) -> list[str]:
-    """Return the options of a sandbox whose only ways out are the sockets of the model and the egress proxy."""
+    """Return bubblewrap's options for a sandbox that reaches only the model's socket and the egress proxy's."""
     options = ["--unshare-net", *_NO_RIGHTS]
     options += [part for name in _SESSION_VARIABLES for part in ("--unsetenv", name)]
     return options + [part for name, value in _variables(settings).items() for part in ("--setenv", name, value)]
 
 
 def _variables(settings: Settings) -> dict[str, str]:
-    """Return the environment variables that lead programs to the sandbox's proxies."""
+    """Return environment variables that make programs in the sandbox use its proxies."""
     url = inner_url(settings)
     variables = _proxied(_egress_port(settings) if settings.egress_socket.exists() else None)
     return variables | ({"ANTHROPIC_BASE_URL": url} if url else {})
@@ -388,10 +399,10 @@ def _proxied(port: int | None) -> dict[str, str]:
 
 
 def confined_command(settings: Settings, script: Path) -> list[str]:
-    """Return the command that runs a Python script without network, workspace and home directories.
+    """Return a command that runs a Python script without network, workspace and home directories.
 
-    Only its own folder and Python's are put back where they are inside. The script starts with this interpreter's
-    packages. Raises OSError without bubblewrap.
+    The script can read its own folder, and uses this interpreter and its packages. Raises OSError without
+    bubblewrap.
     """
     python = Path(sys.prefix).resolve() / "bin" / Path(sys.executable).name
     return [
@@ -404,10 +415,11 @@ def confined_command(settings: Settings, script: Path) -> list[str]:
 
 
 def server_command(settings: Settings, egress: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the command to which an MCP server's own is added, and variables that lead it to the egress proxy.
+    """Return the start of a command that runs an MCP server in a sandbox, and variables that make it use the proxy.
 
-    It has no network but the proxy, no workspace and empty home directories with their toolchains. `egress` is the
-    proxy's socket in a folder for this server alone. Raises OSError without bubblewrap.
+    Append the server's own command. It has no network but the egress proxy, no workspace, and empty home
+    directories with their toolchains. `egress` is the proxy's socket, in a folder for this server alone. Raises
+    OSError without bubblewrap.
     """
     folder, inside = egress.parent.resolve(), egress.parent.resolve() / INSIDE.name
     shutil.copyfile(INSIDE, inside)
@@ -419,9 +431,9 @@ def server_command(settings: Settings, egress: Path) -> tuple[list[str], dict[st
 
 
 def _confined(settings: Settings, kind: Kind, shown: dict[Path, Kind]) -> list[str]:
-    """Return a bubblewrap command without network, in which folders of the person and of Sprite are mounted as `kind`.
+    """Return a bubblewrap command without network; folders of the person and of Sprite are hidden as `kind` says.
 
-    `shown` are exceptions: other folders and how they are mounted.
+    `shown` are exceptions: other folders, and how to mount them.
     """
     engine = next(_engines(), None)
     if engine is None:

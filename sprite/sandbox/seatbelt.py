@@ -42,7 +42,10 @@ _RULES: Final[dict[Kind, tuple[str, ...]]] = {
 
 
 def profile(found: dict[Path, Kind], shown: list[Path], sockets: list[Path], ports: list[int]) -> str:
-    """Return a profile from rules for paths, outer ones first; `shown` can be read, `sockets` and `ports` reached."""
+    """Return a Seatbelt profile for rules about paths (`found`), outer paths first.
+
+    Programs may also read the files `shown`, and connect to the `sockets` and loopback `ports`.
+    """
     lines = [_START]
     lines += [rule.format(json.dumps(str(place))) for place, kind in found.items() for rule in _RULES[kind]]
     lines += [f"(allow file-read* (literal {json.dumps(str(path))}))" for path in (*shown, *sockets)]
@@ -62,7 +65,7 @@ def keeps(place: Path) -> str:
 
 
 def egress_port(settings: Settings) -> int:
-    """Return a port of this workspace's own: all sandboxes share the machine's loopback."""
+    """Return the loopback port of this workspace's egress proxy: all sandboxes share the machine's loopback."""
     return 20_000 + zlib.crc32(os.fsencode(settings.workspace)) % 20_000
 
 

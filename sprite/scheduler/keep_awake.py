@@ -29,7 +29,10 @@ _DONE = frozenset({200, 201, 202, 204, 404})
 
 @asynccontextmanager
 async def kept_awake(path: Path, is_busy: Callable[[], bool], on_death: Callable[[], None]) -> AsyncIterator[None]:
-    """Hold the VM awake while `is_busy` returns True and the block runs. `path` is the API's socket."""
+    """While the block runs, keep the VM awake whenever `is_busy` returns True.
+
+    `path` is the socket of the Tasks API; without it, do nothing.
+    """
     if not path.exists():
         yield
         return

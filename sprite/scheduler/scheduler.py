@@ -47,12 +47,12 @@ _WHOSE = {
 
 
 def mission_id_of(action_id: int, due: float) -> str:
-    """Return the id of an action's only mission for a due time, so that accepting it twice creates one."""
+    """Return the id of the only mission for an action and due time, so that accepting it twice creates one."""
     return str(uuid.uuid5(_MISSIONS, f"{action_id} {due!r}"))
 
 
 def mission_text(action: Action, due: float, now: float) -> str:
-    """Return the agent's message for an action that is due at `due`."""
+    """Return the text of the mission by which the agent is told that an action is due."""
     zone = action.tz or DEFAULT_ZONE
     facts = [f"due {moment_words(due, zone)}"]
     if lateness := late_words(due, now):
@@ -77,7 +77,7 @@ is noted by itself when the turn ends."""
 
 
 def chat_line(action: Action, due: float, now: float) -> str:
-    """Return the action's line in the chat."""
+    """Return the line that the chat shows when an action fires: its text, and how late it is."""
     lateness = late_words(due, now)
     if not lateness:
         return action.content
@@ -85,7 +85,7 @@ def chat_line(action: Action, due: float, now: float) -> str:
 
 
 def late_words(due: float, now: float) -> str:
-    """Return the lateness as text, empty if it is on time."""
+    """Return how late an action fires as text, "3 hours late"; empty if it is on time."""
     return f"{span_words(now - due)} late" if now - due >= LATE_SECONDS else ""
 
 
@@ -97,7 +97,7 @@ PASSING = frozenset({"budget_used_up", "rate_limited", "overloaded", "model_erro
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The effect of a mission's end on its action: a note for the history, and a new status or due time, if any."""
+    """The effect of a mission's end on its action: a note for the history, and any new status or due time."""
 
     what: str
     status: Literal["done", "failed"] | None = None
@@ -105,10 +105,10 @@ class Verdict:
 
 
 def verdict(action: Action, mission: ScheduledMission, failures: Sequence[str | None], now: float) -> Verdict | None:
-    """Return the effect of an ended mission on its action, or None if there is none.
+    """Return what an ended mission changes in its action, or None if nothing.
 
-    `failures` are the error codes of the action's newest missions, newest first, including this one, or None for those
-    without an error.
+    `failures` are the error codes of the action's newest missions, newest first, including this one, or None for
+    those without an error.
     """
     if action.status != "open":
         # It was closed meanwhile: by the agent in the turn itself, or by a person, which withdrew the mission.
@@ -150,7 +150,7 @@ _SHARE = 0.25
 
 
 class Allowance:
-    """Check the budget before each due action; `clock` returns Unix seconds."""
+    """The part of the daily budget that schedules may spend; `clock` returns Unix seconds."""
 
     def __init__(self, settings: Settings, workspace: WorkspaceDB, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -158,7 +158,7 @@ class Allowance:
         self._clock = clock
 
     async def refusal(self) -> str | None:
-        """Return why no more actions may fire today, as text, or None if they may."""
+        """Return as text why no more actions may fire today (the budget is spent), or None if they may."""
         cap = self._settings.daily_usd
         if cap is None or self._settings.is_free:
             return None
@@ -172,7 +172,7 @@ class Allowance:
         )
 
     def next_day(self) -> float:
-        """Return the time of the next budget."""
+        """Return the time at which the next day, with a new budget, begins."""
         return self._day_began() + SECONDS_PER_DAY
 
     def _day_began(self) -> float:
@@ -187,7 +187,10 @@ LOOK_SECONDS = 30.0
 
 
 class Scheduler:
-    """Start due actions: check when one is due or changes, and every half minute. `clock` returns Unix seconds."""
+    """Start a mission for each action when it is due.
+
+    It checks when an action is due or changes, and every half minute. `clock` returns Unix seconds.
+    """
 
     def __init__(
         self,
@@ -214,11 +217,11 @@ class Scheduler:
         runtime.when_scheduled_ends(self.changed)
 
     def changed(self) -> None:
-        """Trigger a check because an action or a mission changed; return at once."""
+        """Make `run` check soon, because an action or a mission changed; return at once."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Check repeatedly until `stop`."""
+        """Check for due actions, again and again, until `stop`."""
         while not self._closing:
             self._changed.clear()
             seconds = await self.try_look()
@@ -234,7 +237,7 @@ class Scheduler:
         self._changed.set()
 
     async def try_look(self) -> float:
-        """Check; return the seconds until the next check. A failed check is retried."""
+        """Check for due actions. Return the seconds until the next check; after a failure it comes soon."""
         try:
             await self.look()
             next_due = await self._actions.next_due()
@@ -250,7 +253,7 @@ class Scheduler:
         return min(left, LOOK_SECONDS) if left > 0 else LOOK_SECONDS
 
     async def look(self) -> None:
-        """Record the outcome of missions, close past reminders, and start the next due action if none is running."""
+        """Record how missions ended, close past reminders, and start the next due action if none is running."""
         async with self._looking:
             # Afterwards the ends of missions are on disk.
             await self._feed.drain()
@@ -261,7 +264,7 @@ class Scheduler:
             await self._tell_next()
 
     async def run_due(self) -> None:
-        """Run everything that is due; return when it and the missions before it have ended."""
+        """Run all actions that are due, and wait until their missions and those before them have ended."""
         for _ in range(MOST_SCHEDULED + 1):
             await self.look()
             await self._runtime.heartbeat()
@@ -312,7 +315,7 @@ class Scheduler:
     # --- what became of it ---
 
     async def _settled(self, mission: ScheduledMission) -> bool:
-        """Return whether a mission has ended and its action's history contains the end."""
+        """Record a mission's end in its action's history. Return whether it has ended and is recorded there."""
         action = await self._action(mission.action_id)
         if action is not None and action.status == "open" and action.due == mission.due:
             # Killed after the mission was stored and before the log recorded it.
@@ -353,5 +356,5 @@ class Scheduler:
 
 
 def _is_moved(action: Action) -> bool:
-    """Return whether a one-time action was rescheduled while its mission waited."""
+    """Return whether a one-time action got another due time while its mission waited."""
     return action.rrule is None and action.due is not None

@@ -73,7 +73,7 @@ def shipped_tables(database: DatabaseName) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """The current row of a table and number, or None for a deleted one. `change` is the number of its entry."""
+    """A row that waits for the replica: its table, number and columns (None: deleted); `change` numbers its entry."""
 
     change: int
     table: str
@@ -82,7 +82,7 @@ class ChangedRow:
 
 
 class ShipChanges(Tables):
-    """Read and write one database's record of changed rows that await replication."""
+    """Read and write one database's list of changed rows that wait for the replica (`ship_changes`)."""
 
     def __init__(self, database: Database, tables: Sequence[str]) -> None:
         super().__init__(database)
@@ -93,37 +93,41 @@ class ShipChanges(Tables):
         return int(await self._db.fetch_value("SELECT coalesce(max(change), 0) FROM ship_changes"))
 
     async def count(self, after: int = 0) -> int:
-        """Return the number of rows pending after an entry."""
+        """Return how many changed rows wait for the replica after entry `after`."""
         return int(await self._db.fetch_value("SELECT count(*) FROM ship_changes WHERE change > ?", (after,)))
 
     async def after(self, change: int, up_to: int = LARGEST_ROW_ID, *, size: int) -> list[ChangedRow]:
-        """Return the next rows after an entry in one snapshot, oldest change first; at least one if there is any.
+        """Return changed rows after the entry `change` up to `up_to`, oldest change first, from one snapshot.
 
-        It ends with the row that makes them larger than `size` bytes.
+        The last one is the row that makes them larger than `size` bytes, so at least one is returned if there
+        is any.
         """
         return await self._db.read(partial(self._read, change=change, up_to=up_to, size=size))
 
     async def waiting(self) -> dict[str, list[int]]:
-        """Return the numbers of all pending rows by table."""
+        """Return the numbers of all rows that wait for the replica, by table."""
         found: dict[str, list[int]] = {}
         for row in await self._db.fetch_all("SELECT part, row FROM ship_changes ORDER BY change"):
             found.setdefault(row[0], []).append(row[1])
         return found
 
     async def drop(self, up_to: int) -> None:
-        """Delete the recorded changes that the replica has."""
+        """Delete the entries up to this number, because the replica has acknowledged their rows."""
         await self._db.execute("DELETE FROM ship_changes WHERE change <= ?", (up_to,))
 
     @in_transaction
     def note_all(self, tx: sqlite3.Connection) -> None:
-        """Mark all rows as pending again."""
+        """Mark all rows of the tables as waiting for the replica."""
         tx.execute("DELETE FROM ship_changes")
         for table in self._tables:
             tx.execute(_note_all(table))
 
     @in_transaction
     def note(self, tx: sqlite3.Connection, ranges: Mapping[str, Sequence[tuple[int, int]]]) -> None:
-        """Mark rows of tables in these ranges of numbers as pending again; a single number also if its row is gone."""
+        """Mark rows as waiting for the replica, by table and inclusive range of numbers.
+
+        A range of a single number also marks a row that no longer exists.
+        """
         for table, spans in ranges.items():
             sql = (
                 "INSERT OR IGNORE INTO ship_changes (part, row) "  # noqa: S608 - our own tables
@@ -207,21 +211,21 @@ class Followed:
 
 
 class ShipState(Tables):
-    """Read and update the replication state."""
+    """Read and update the state of replication: positions, the replica's identity, and facts about files."""
 
     async def followed(self) -> Followed:
-        """Return the state of the replica."""
+        """Return how far the replica follows this sprite."""
         row = await self._db.fetch_one("SELECT numbering, acked, acked_at, is_anew, baseline, store FROM ship_state")
         assert row is not None  # noqa: S101 - the migration made it
         return Followed(row[0], row[1], row[2], bool(row[3]), row[4], row[5])
 
     async def has_issued(self, position: int) -> bool:
-        """Return whether something unacknowledged may have been sent under this position."""
+        """Return whether this position was issued and not acknowledged yet, so that a message may have used it."""
         sql = "SELECT EXISTS (SELECT 1 FROM ship_issued WHERE ? BETWEEN first AND last)"
         return bool(await self._db.fetch_value(sql, (position,)))
 
     async def has_issued_any(self) -> bool:
-        """Return whether a replica may have unacknowledged data."""
+        """Return whether any issued position is unacknowledged, so that a replica may have such data."""
         return bool(await self._db.fetch_value("SELECT EXISTS (SELECT 1 FROM ship_issued)"))
 
     @in_transaction
@@ -243,7 +247,10 @@ class ShipState(Tables):
 
     @in_transaction
     def begin_anew(self, tx: sqlite3.Connection) -> None:
-        """Start over because the replica asks for everything. `begun_anew` completes it after the other databases."""
+        """Begin to send everything again, because the replica asks for it.
+
+        `begun_anew` completes this after the rows of the other databases were marked.
+        """
         # The replica may return with an earlier position.
         tx.execute("INSERT OR REPLACE INTO ship_issued SELECT 1, acked FROM ship_state WHERE acked > 0")
         tx.execute("UPDATE ship_state SET is_anew = 1, acked = 0, baseline = NULL")
@@ -251,23 +258,23 @@ class ShipState(Tables):
         tx.execute("DELETE FROM ship_rows WHERE facts IS NULL OR part = 'files'")
 
     async def begun_anew(self, baseline: int) -> None:
-        """Set the baseline: older data of the replica that is not sent again is deleted."""
+        """Finish `begin_anew`, and store the baseline: the replica later deletes rows of earlier positions."""
         await self._db.transact(lambda tx: tx.execute("UPDATE ship_state SET is_anew = 0, baseline = ?", (baseline,)))
 
     async def rebased(self) -> None:
-        """Clear the baseline after the replica received it."""
+        """Clear the baseline, because it is queued for the replica."""
         await self._db.execute("UPDATE ship_state SET baseline = NULL")
 
     # --- rows of what is in no table ---
 
     async def rows(self, part: str) -> dict[str, str]:
-        """Return the stored facts of a part's existing things by name; a part is a kind, such as the person's files."""
+        """Return the stored facts (JSON by name) of the existing things of a part, a kind such as `files`."""
         return await self._db.fetch_map(
             "SELECT name, facts FROM ship_rows WHERE part = ? AND facts IS NOT NULL", (part,)
         )
 
     async def put(self, part: str, changed: Mapping[str, str], gone: Collection[str] = ()) -> None:
-        """Store the facts of a part's changed things, as JSON by name, and mark `gone` ones as deleted."""
+        """Store facts (JSON by name) of changed things of a part such as `files`; mark `gone` names as deleted."""
 
         def write(tx: sqlite3.Connection) -> None:
             tx.executemany(
@@ -283,7 +290,7 @@ class ShipState(Tables):
             await self._db.transact(write)
 
     async def note(self, parts: Collection[str], but: Collection[str] = ()) -> None:
-        """Mark all things of these parts as pending again, except those named in `but`."""
+        """Mark all things of these parts, such as `files`, as waiting for the replica, except the names in `but`."""
 
         def write(tx: sqlite3.Connection) -> None:
             for part in parts:
@@ -294,7 +301,7 @@ class ShipState(Tables):
         await self._db.transact(write)
 
     async def let_go(self, ids: Collection[int]) -> None:
-        """Delete acknowledged rows of things that are gone, and of tombstones."""
+        """Delete rows that the replica has acknowledged: those of things that are gone, and of tombstones."""
 
         def write(tx: sqlite3.Connection) -> None:
             sql = "DELETE FROM ship_rows WHERE id = ? AND (facts IS NULL OR part = ?)"
@@ -313,5 +320,5 @@ class ShipState(Tables):
 
 
 def is_position(position: int) -> bool:
-    """Return whether a number can be a position."""
+    """Return whether a number is in the valid range of positions."""
     return 0 <= position <= LARGEST_ROW_ID

@@ -87,7 +87,7 @@ class Database:
         self._queries = queries
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Run one statement; it is committed when this returns."""
+        """Run one statement and commit it before returning."""
         await self._run(self._writer, lambda connection: connection.execute(sql, parameters).close())
 
     async def transact(
@@ -95,8 +95,9 @@ class Database:
     ) -> _T:
         """Run a function on the writer's thread in one transaction; return its value.
 
-        Once started it runs to its end, even if the caller is cancelled; later writes wait for it. With `is_synced`,
-        the result survives a power cut once this returns (a few ms). Unless it `is_kept`, its writes are rolled back.
+        Once started it runs to its end, even if the caller is cancelled; later writes wait for it. With
+        `is_synced`, the result survives a power cut once this method returns (a few ms). With `is_kept` false,
+        the writes are rolled back.
         """
 
         def transaction(connection: sqlite3.Connection) -> _T:
@@ -146,7 +147,7 @@ class Database:
             return list(await self._queries.execute_fetchall(sql, parameters))
 
     async def fetch_as(self, make: Callable[..., _T], sql: str, parameters: Iterable[Any] = ()) -> list[_T]:
-        """Return a value for each row of a query, made of its columns."""
+        """Return `make(*columns)` for each row of a query."""
         return [make(*row) for row in await self.fetch_all(sql, parameters)]
 
     async def fetch_column(self, sql: str, parameters: Iterable[Any] = ()) -> list[Any]:
@@ -154,7 +155,7 @@ class Database:
         return [row[0] for row in await self.fetch_all(sql, parameters)]
 
     async def fetch_map(self, sql: str, parameters: Iterable[Any] = ()) -> dict[Any, Any]:
-        """Return the second column of each row by the first."""
+        """Return a query's rows as a dictionary: the first column is the key, the second the value."""
         return {row[0]: row[1] for row in await self.fetch_all(sql, parameters)}
 
     async def fetch_one(self, sql: str, parameters: Iterable[Any] = ()) -> sqlite3.Row | None:
@@ -175,7 +176,7 @@ class Tables:
         self._db = database
 
     async def rehearse(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a function in a transaction, roll back its writes, and return its value."""
+        """Run a function in a transaction that is then rolled back; return the function's value."""
         return await self._db.transact(work, is_kept=False)
 
 
@@ -265,7 +266,10 @@ def empty_database(schema: Schema) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def filling(path: Path, schema: Schema) -> Iterator[sqlite3.Connection]:
-    """Create or continue a file in one unsynced transaction; blocks. Delete a file for which this was interrupted."""
+    """Yield a connection to a new or existing file, in one transaction without syncing; blocks.
+
+    If the block is interrupted, the caller must delete the file.
+    """
     with storage_errors(path), contextlib.closing(sqlite.connect(path, schema)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
         connection.execute("BEGIN IMMEDIATE")

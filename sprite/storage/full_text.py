@@ -29,7 +29,10 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters for hits, in Unix seconds. `types`: empty for all; `projects`: None for all, OWN for none."""
+    """The hits that a search may return; times in Unix seconds.
+
+    `types`: empty for all; `projects`: None for all, OWN for those of no project.
+    """
 
     since: float | None = None
     before: float | None = None
@@ -40,7 +43,7 @@ class Filters:
     def sql(
         self, time: str, session: str, type_: str | None = None, project: ProjectSql | None = None
     ) -> tuple[str, list[str | float]]:
-        """Return a condition on these columns and its parameters; "1" if there is none."""
+        """Return an SQL condition on the columns with these names, and its parameters; "1" without a filter."""
         parts: list[str] = []
         parameters: list[str | float] = []
         for condition, value in (
@@ -67,7 +70,7 @@ def spaced(text: str) -> str:
 
 
 def spaced_sql(column: str) -> str:
-    """Return the same for a column, in SQL, so that triggers can update an index."""
+    """Return SQL that does to a column what `spaced` does to a text, for triggers that update an index."""
     head = f"substr({column}, 1, {UNSPACED_CHARS})"
     one = f"substr({column}, n, 1)"
     return f"""CASE WHEN {head} GLOB '*[{UNSPACED}]*' THEN (
@@ -99,7 +102,7 @@ def index_stems(words: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Query an FTS5 table, alone or joined with the table of its other columns."""
+    """Query one FTS5 table, alone or joined with the table that has the other columns of its rows."""
 
     table: str
     joined: str = ""
@@ -125,7 +128,7 @@ class Index:
         return found
 
     def totals(self, connection: sqlite3.Connection, columns: int) -> list[int]:
-        """Return FTS5's totals: rows, then words by column (https://sqlite.org/fts5.html, structure of its tables)."""
+        """Return the numbers of rows and of words by column, which FTS5 stores (https://sqlite.org/fts5.html)."""
         row = connection.execute(f"SELECT block FROM {self.table}_data WHERE id = 1").fetchone()  # noqa: S608 - ours
         # An index that never had a row has no totals.
         return varints(row[0], 1 + columns) if row and row[0] else [0] * (1 + columns)
@@ -138,7 +141,7 @@ class Index:
     def best(
         self, connection: sqlite3.Connection, phrases: Sequence[str], total: int, limit: int
     ) -> list[tuple[int, float]]:
-        """Return (id, score) of the best rows for any phrase; a score is a row's share of the total weight."""
+        """Return (id, score) of the best rows for any phrase; a score is a share of the weight of all phrases."""
         counts = [self.count(connection, phrase) for phrase in phrases]
         sum_of_weights = sum(_weight(total, count) for count in counts)
         return [(row, score / sum_of_weights) for row, score in self.ranked(connection, any_of(phrases), limit)]
@@ -161,5 +164,5 @@ def varints(blob: bytes, number: int) -> list[int]:
 
 
 def _weight(total: int, count: int) -> float:
-    """Return FTS5's weight of a word (inverse document frequency); its scores are sums of these."""
+    """Return FTS5's weight (inverse document frequency) of a word that `count` of `total` rows contain."""
     return max(1e-6, math.log((total - count + 0.5) / (count + 0.5)))

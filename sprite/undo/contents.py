@@ -1,8 +1,8 @@
 """Contents of files by SHA-256, below `.os/undo/`: the states that an undo can restore. Blocks, so use a thread.
 
-A content is written aside, flushed and renamed, so that it is whole or absent at any moment. It is checked when it is
-read. Above the limit, contents that no file has any more are deleted, those replaced first go first; if that is not
-enough, new contents are not kept.
+A content is written to a temporary file, flushed and renamed, so that it is whole or absent at any moment. It is
+checked when it is read. Above the limit, contents that no file has any more are deleted, those replaced first go first;
+if that is not enough, new contents are not kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 class Contents:
-    """Keep the earlier contents of changed files of one workspace. One thread uses it at a time."""
+    """Keep the earlier contents of a workspace's changed files. Only one thread at a time may use it."""
 
     def __init__(self, folder: Path, workspace: Path, limit: int = MOST_BYTES) -> None:
         self.aside = folder / "aside"
@@ -52,7 +52,7 @@ class Contents:
         self.aside.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def clear_aside(self) -> None:
-        """Delete files that an undo has put aside, once it has ended."""
+        """Delete the replaced files that an undo moved to `aside`, once the undo has ended."""
         clear(self.aside)
 
     def holds(self, sha256: str | None) -> bool:
@@ -69,7 +69,7 @@ class Contents:
             yield stream
 
     def take(self, path: str, entry: Entry, pinned: Collection[str]) -> Entry:
-        """Keep the content of a file or link as it now is; return its state, without `sha256` if it is not kept.
+        """Keep the present content of a file or link; return its state, without `sha256` if there is no room.
 
         `pinned` contents are not deleted to make room. Raises FileNotFoundError if the path is gone.
         """
@@ -92,13 +92,13 @@ class Contents:
         return entry._replace(sha256=None)
 
     def touch(self, sha256: str | None) -> None:
-        """Note that a file had this content until now."""
+        """Record that a file had this content until now, so that it is deleted later than older ones."""
         if sha256:
             with suppress(OSError):
                 os.utime(self._path(sha256))
 
     def flush(self, *, is_synced: bool = True) -> None:
-        """Make all contents taken since the last call survive a power cut, if `is_synced`."""
+        """With `is_synced`, make all contents kept since the last call survive a power cut."""
         for path in self._unsynced if is_synced else ():
             with suppress(FileNotFoundError):
                 sync(path)
@@ -109,7 +109,7 @@ class Contents:
         self._evictable = None
 
     def sweep(self, wanted: Collection[str]) -> None:
-        """Delete unfinished files and all contents except the wanted ones, and count the rest."""
+        """Delete unfinished files and all contents that are not in `wanted`; add up the sizes of the others."""
         for path in self._folder.glob(f"*{PART}"):
             path.unlink()
         found = list(self._all())
@@ -134,7 +134,7 @@ class Contents:
         self._size -= size
 
     def _keep(self, stream: BinaryIO, expected: int, pinned: Collection[str]) -> tuple[str | None, int]:
-        """Keep what is read from a stream; return its name, None if it is not kept, and its length."""
+        """Copy a stream into the store. Return its SHA-256 and length; None for the SHA-256 if there is no room."""
         if expected > LARGEST_FILE or not self._has_room(expected, pinned):
             return None, expected
         unfinished = self._folder / f"{os.getpid()}{PART}"
@@ -182,7 +182,7 @@ class Contents:
 
 
 def _entry(seen: os.stat_result, sha256: str | None, *, size: int = -1, before: os.stat_result | None = None) -> Entry:
-    """Return the state of a path. One that may have changed while it was read is read again at the next scan."""
+    """Return a path's state. If the file may have changed while it was read, the next scan reads it again."""
     is_torn = before is not None and (size != seen.st_size or before.st_ctime_ns != seen.st_ctime_ns)
     is_racy = sha256 is not None and (is_torn or time.time_ns() - seen.st_ctime_ns < _RACY_NS)
     largest = 2**63 - 1

@@ -21,14 +21,14 @@ _MOST_CHARS: Final = 400_000
 
 
 class Diffs:
-    """Make an answer's rows about changed files, with diffs as long as there is room."""
+    """Convert file changes to rows of one answer; later rows have no diff once the answer is full."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._room = _MOST_CHARS
 
     def file(self, change: FileChange) -> ChangedFile:
-        """Return a change as people see it."""
+        """Return a file change as a row for clients, with its diff or image previews."""
         has_before = change.mode_before is None or self._contents.holds(change.before)
         has_after = change.mode is None or self._contents.holds(change.after)
         row = ChangedFile(

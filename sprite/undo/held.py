@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 64 * 1024
 
 
 class Held(NamedTuple):
-    """A renamed file or folder: its path, its present path, both relative, and its content as shown to people."""
+    """A file or folder that was renamed: original path, present path (both relative), and content to show people."""
 
     path: str
     now: str
@@ -33,7 +33,10 @@ class Held(NamedTuple):
 
 
 def hold(settings: Settings, is_agents: Callable[[str, int], bool]) -> list[Held]:
-    """Rename new files that would run later, if `is_agents` for a path and its time of change (ns)."""
+    """Rename new files of the agent that programs outside the sandbox would run later; return them.
+
+    `is_agents` tells whether the agent made a path's change at a time (ns).
+    """
     is_protected = protected_inside(settings)
     if is_protected is None or settings.permissions != "ask" or settings.vm_socket.exists():
         return []
@@ -49,7 +52,10 @@ def hold(settings: Settings, is_agents: Callable[[str, int], bool]) -> list[Held
 
 
 def release(workspace: Path, held: Held) -> int | None:
-    """Give a file its name back, if it is still what the person was shown. Return its time of change (ns)."""
+    """Rename a held file back, if its content is still what the person was shown.
+
+    Return the time of the change (ns), or None if it stays.
+    """
     place = workspace / held.path
     try:
         with folder_of(workspace, held.now) as (at, now):
@@ -71,7 +77,7 @@ def _rename(workspace: Path, path: str) -> Held:
 
 
 def _files(place: Path) -> list[Path]:
-    """Return a file or link, or the files and folders below a folder."""
+    """Return the path itself if it is a file or link, or all files and folders below a folder."""
     if place.is_symlink() or not place.is_dir():
         return [place]
     below = (
@@ -92,7 +98,7 @@ def _changed_ns(place: Path) -> int:
 
 
 def _shown(place: Path) -> str:
-    """Return the content of a file, or the names and contents of the files of a folder."""
+    """Return the content of a file, or the names and contents of a folder's files, as text for a person."""
     files = _files(place)
     texts = []
     for file in files:

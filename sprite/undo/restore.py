@@ -30,7 +30,7 @@ _NO_WAY: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class Now(NamedTuple):
-    """The state of a path on disk: mode and content, both None if there is nothing, content None if unreadable."""
+    """The present state of a path on disk: mode and SHA-256, None if nothing is there; SHA-256 None if unreadable."""
 
     mode: int | None
     sha256: str | None
@@ -40,7 +40,7 @@ NOTHING: Final = Now(None, None)
 
 
 def state_of(workspace: Path, path: str) -> Now:
-    """Return the state of a path."""
+    """Return what is at a path on disk now."""
     try:
         with folder_of(workspace, path) as (at, name):
             return _state_in(at, name)
@@ -65,7 +65,7 @@ def _state_in(at: int, name: str) -> Now:
 
 
 class Restorer:
-    """Restore the files of one undo; each change's `after` is the state to restore."""
+    """Restore files for one undo, `turn`; the field `after` of each change is the state to restore."""
 
     def __init__(self, workspace: Path, contents: Contents, turn: str) -> None:
         self._workspace = workspace
@@ -150,7 +150,10 @@ class Restorer:
             return NOTHING
 
     def _move_aside(self, change: FileChange, at: int, name: str) -> bool:
-        """Move the present file aside if it is the expected one; else leave it, note the failure and return False."""
+        """Move a path's present file to the folder `aside`, if it is as expected, and return True.
+
+        Otherwise leave the file, record why the path failed, and return False.
+        """
         old = self._old(change)
         if not os.path.lexists(old):
             if not _is(change.mode_before, change.before, self._there(at, name)):
@@ -170,7 +173,7 @@ class Restorer:
         return False
 
     def _make(self, change: FileChange) -> Path:
-        """Write the content to restore to a temporary file."""
+        """Write the content that a change restores to a temporary file, to be linked under the path later."""
         new = self._aside(change, "new")
         new.unlink(missing_ok=True)
         with self._contents.reading(change.after or "") as content:
@@ -207,7 +210,7 @@ class Restorer:
 
 
 def entry_of(workspace: Path, path: str, sha256: str | None) -> Entry | None:
-    """Return the new state of a restored path for the index; its content is checked at the next scan."""
+    """Return the state of a restored path for the index of the next scan, which checks the content again."""
     try:
         with folder_of(workspace, path) as (at, name):
             seen = os.stat(name, dir_fd=at, follow_symlinks=False)
@@ -223,7 +226,7 @@ def _is(mode: int | None, sha256: str | None, now: Now) -> bool:
 
 
 def _has(change: FileChange, now: Now) -> bool:
-    """Return whether a path already has the state to restore. Modes of folders are ignored: they are set last."""
+    """Return whether a path is already in the state to restore; a folder's mode is ignored, as it is set last."""
     return _is_folder(now.mode) if _is_folder(change.mode) else _is(change.mode, change.after, now)
 
 

@@ -33,9 +33,10 @@ _LARGEST: Final = 2**63 - 1
 
 
 class Entry(NamedTuple):
-    """The state of a path. `mode` includes the type; `sha256` is None if the content is not kept, "" for a folder.
+    """The state of a path at a scan. `mode` includes the type.
 
-    Of a folder only the mode counts. Of one that is not searched, `changed_ns` is its time of modification.
+    `sha256` is None if the content is not kept, "" for a folder. Of a folder only the mode matters. Of a folder
+    that is not searched, `changed_ns` is its time of modification.
     """
 
     size: int
@@ -46,7 +47,7 @@ class Entry(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A path that is new or has changed; `keeps`: its content is kept for an undo."""
+    """A path that a scan found new or changed; `keeps`: its content is to be kept for an undo."""
 
     path: str
     entry: Entry
@@ -55,7 +56,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """The result of a scan of the workspace."""
+    """The result of a scan: changed paths, paths that are gone, and folders whose search began or ended."""
 
     changed: list[Seen] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
@@ -64,14 +65,14 @@ class Found:
 
 
 class Scanner:
-    """Scan one workspace. Remembers the rules of `.gitignore` files between scans."""
+    """Scan one workspace for changed paths; remembers the rules of `.gitignore` files between scans."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
         self._rules: dict[str, Rules] = {}
 
     def scan(self, index: Mapping[str, Entry]) -> Found:
-        """Compare the workspace with its last state. Raises StorageError if it has too many paths."""
+        """Return what changed against `index`, the states of the last scan. Raises StorageError for too many paths."""
         walk = _Walk(index, self._rules)
         folder = os.open(self._workspace, _FOLDER & ~os.O_NOFOLLOW)
         try:
@@ -105,7 +106,7 @@ class _Walk:
             entries = list(listing)
         self.count += len(entries)
         if self.count > MOST_PATHS:
-            raise StorageError(f"The workspace has more than {MOST_PATHS:,} files: their changes are not tracked.")
+            raise StorageError(f"The workspace has more than {MOST_PATHS:,} files: file changes are not tracked.")
         names = {entry.name for entry in entries}
         rules, is_fresh = self._rules_of(descriptor, prefix, above, has_file=".gitignore" in names)
         folders: list[str] = []
@@ -175,7 +176,7 @@ class _Walk:
             os.close(descriptor)
 
     def _rules_of(self, descriptor: int, prefix: str, above: Rules, *, has_file: bool) -> tuple[Rules, bool]:
-        """Return the rules of a folder, and whether they differ from those of the last scan."""
+        """Return a folder's `.gitignore` rules with those above it, and whether they differ from the last scan's."""
         rules = above
         if has_file:
             # It may be gone, or a link.
@@ -225,7 +226,7 @@ Rules = tuple[tuple[str, tuple[Pattern, ...]], ...]
 
 
 def is_made(name: str, beside: Collection[str]) -> bool:
-    """Return whether a folder is one that build tools or package managers make, by its name and the names beside it."""
+    """Return whether build tools or package managers fill a folder, by its name and the files `beside` it."""
     return name in _ALWAYS or (name in _BUILDS and not _PROJECT_FILES.isdisjoint(beside))
 
 

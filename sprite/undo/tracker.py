@@ -46,28 +46,28 @@ _OWN_TOOLS: Final = "mcp__sprite__"
 
 @dataclass(slots=True)
 class _Use:
-    """A tool call: its times in nanoseconds, and the only path that it writes, if it writes one."""
+    """A tool call: when it began and ended (ns), and the one path that it writes, None if it may write any."""
 
     began_ns: int
     path: str | None
     ended_ns: int | None = None
 
     def ran(self, path: str, at: int) -> bool:
-        """Return whether the tool call may have written a path at a time (ns)."""
+        """Return whether this tool call may have written a path at a time (ns)."""
         is_then = self.began_ns - _SLACK_NS <= at <= (self.ended_ns or time.time_ns()) + _SLACK_NS
         return is_then and self.path in {None, path}
 
 
 @dataclass(slots=True)
 class _Taken:
-    """The result of a scan: new states (None: gone), and the changes."""
+    """The result of a scan after a turn: the new state of each changed path (None: gone), and the changes."""
 
     states: dict[str, Entry | None]
     changes: list[FileChange]
 
 
 class Tracker:
-    """Record the changes of turns in one workspace."""
+    """Record which files each turn of the agent changed, in one workspace."""
 
     def __init__(self, settings: Settings, workspace: WorkspaceDB) -> None:
         self._settings = settings
@@ -104,7 +104,7 @@ class Tracker:
         self._is_stopping = False
 
     async def load(self) -> None:
-        """Load the states of the last scan, and finish an interrupted write."""
+        """Load the states of the last scan, and complete a record that a crash interrupted."""
         await asyncio.to_thread(self.contents.prepare)
         states = {path: Entry(*state) for path, state in await self._table.states()}
         self.index = {os.fsdecode(path): entry for path, entry in states.items() if path >= b"\1"}
@@ -116,7 +116,7 @@ class Tracker:
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Take the first snapshot, if there is none, and delete unused contents while the block runs."""
+        """While the block runs: take the first snapshot if there is none, then delete unused contents."""
         async with owned_task(self._prepare(), name="first snapshot", on_death=on_death, may_return=True), self._tasks:
             try:
                 yield
@@ -135,7 +135,7 @@ class Tracker:
             log.warning("file changes cannot be tracked now: %s", error)
 
     async def snapshot(self) -> None:
-        """Take the first snapshot of the workspace."""
+        """Record the states of all files of the workspace for the first time."""
         taken = await asyncio.to_thread(self._take, is_first=True)
         async with self.lock:
             await self._record(None, _Taken(taken.states, []))
@@ -147,14 +147,14 @@ class Tracker:
     # --- turns ---
 
     async def turn_began(self) -> None:
-        """Wait until the changes of the turn before are recorded."""
+        """Wait until the previous turn's changes are recorded."""
         async with self.lock:
             self._is_at_work = self._is_at_work and self._live_turn is None
         if self._live_turn is not None:
             await self._work_begins()
 
     async def tool_began(self, tool_use_id: str, name: str, given: Any) -> None:
-        """Record that a tool of the agent is about to run."""
+        """Record that a tool of the agent is about to run; the first that may write scans the workspace."""
         if _may_write(name):
             await self._work_begins()
         self._began(tool_use_id, name, given, time.time_ns())
@@ -173,7 +173,10 @@ class Tracker:
         await to_its_end(self._take_over(), name="files before a turn's work")
 
     async def _take_over(self) -> None:
-        """Record file changes since the last turn's end; with background work, they may belong to that turn."""
+        """Record the changes made since the last turn's end, before this turn's first tool that writes.
+
+        With background work, they may belong to the turn that began it.
+        """
         async with self.lock:
             if self._is_at_work:
                 return
@@ -189,16 +192,16 @@ class Tracker:
                 log.warning("the files before a turn are not recorded: %s", error)
 
     async def _tick(self) -> None:
-        """Record on disk until when a tool has surely run, for the next process if this one is killed."""
+        """While a tool runs, record the time on disk again and again, for the next process if this one is killed."""
         while any(use.ended_ns is None for use in self._uses.values()):
             with suppress(OSError):
                 self._working.touch()
             await asyncio.sleep(_TICK_SECONDS)
 
     def recall(self, journal: Sequence[JournalEntry], deeds: Sequence[FileDeed]) -> None:
-        """Take over the tool calls and the person's file changes in the turns of a killed process.
+        """After a kill, load the tool calls and the person's file changes of the interrupted turns.
 
-        Without a sandbox, any call may have waited for the person until its end. Then no call counts as the
+        Without a sandbox, any call may have waited for the person until its end; then no call counts as the
         author of a change.
         """
         self._by_person |= {deed.path for deed in deeds if deed.what in {"uploaded", "deleted"}}
@@ -223,7 +226,7 @@ class Tracker:
             use.ended_ns = time.time_ns()
 
     def tools_waited(self) -> None:
-        """Count the running tools as begun now: until now they may have waited for the person's answer."""
+        """Treat the running tools as begun now: until now they may have waited for the person's answer."""
         for use in self._uses.values():
             if use.ended_ns is None:
                 use.began_ns = time.time_ns()
@@ -233,7 +236,10 @@ class Tracker:
         self._by_person.add(path)
 
     async def turn_ended(self, turn: str, *, is_live: bool) -> FileCounts | None:
-        """Record a turn's changes; None if there are none, or not yet. `is_live`: background work may have written."""
+        """Record a turn's changes; return their counts, None if there are none or recording takes long.
+
+        `is_live`: background work may have written.
+        """
         recording = self._tasks.start(self._end(turn, is_live=is_live), "file changes")
         try:
             async with asyncio.timeout(END_SECONDS):
@@ -257,11 +263,11 @@ class Tracker:
             return counts
 
     async def hold(self, *, is_live: bool) -> None:
-        """Rename new files of the agent's commands that programs outside would run."""
+        """Rename new files of the agent that programs outside the sandbox would run; `ask` then asks about them."""
         self._unasked += await asyncio.to_thread(self._hold, is_live=is_live)
 
     def ask(self) -> None:
-        """Ask the person about each renamed file; call it once the end of the turn was published."""
+        """Ask the person about each file that `hold` renamed; call this once the end of the turn was published."""
         while self._unasked:
             self._tasks.start(self._ask(self._unasked.pop(0)), "question about a held file")
 
@@ -298,7 +304,7 @@ class Tracker:
         self.apply(taken.states)
 
     def apply(self, states: Mapping[str, Entry | None]) -> None:
-        """Adopt new states of paths."""
+        """Set the states of these paths in the index, and remove a path whose state is None."""
         for path, entry in states.items():
             if entry is None:
                 self.index.pop(path, None)
@@ -360,7 +366,7 @@ class Tracker:
         return found
 
     def _explained(self, path: str, entry: Entry | None) -> bool:
-        """Return whether the agent may have made a change: its tool ran at that time, or its file was renamed."""
+        """Return whether the agent may have made a change: a tool of it ran then, or it renamed the path."""
         if any(f"{path}/".startswith(f"{each}/") or path == each.rpartition("/")[0] for each in self._renamed):
             return True
         at = self._deleted_at(path) if entry is None else entry.changed_ns
@@ -369,7 +375,7 @@ class Tracker:
         return any(use.ran(path, at) for use in tuple(self._uses.values()))
 
     def _deleted_at(self, path: str) -> int:
-        """Return when the nearest existing folder of a path changed."""
+        """Return when a path was deleted at the latest: the change time (ns) of the nearest existing folder above."""
         while path:
             path = path.rpartition("/")[0]
             try:

@@ -42,7 +42,7 @@ NEWEST_UNDO: Final = "undo"
 
 @dataclass(slots=True)
 class _Plan:
-    """The plan of an undo: the changes to carry out, and the paths that stay, by reason."""
+    """The plan of an undo: the changes to make, and the paths to leave, by reason."""
 
     changes: list[FileChange] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Undoing:
         self._user_files = user_files
 
     async def changes(self, turn: str | None) -> ChangesResult:
-        """Return a turn's changes with diffs, or None for the newest turn that changed files."""
+        """Return the files that a turn changed, with diffs; with None, of the newest turn that changed files."""
         found = await self._set(turn)
         rows = await self._table.changes(found.turn)
         undos = await self._table.undos(found.turn)
@@ -86,7 +86,10 @@ class Undoing:
         )
 
     async def undo(self, turn: str | None, paths: Collection[str] | None, over: Collection[str]) -> UndoResult:
-        """Undo a turn's file changes: those surely the agent's, or only `paths`; `over` even if changed since."""
+        """Undo a turn's file changes: all that are surely the agent's, or only those of `paths`.
+
+        Files in `over` are restored even if they have changed since.
+        """
         found = await self._set(turn)
         rows = await self._table.changes(found.turn)
         async with self._tracker.lock:
@@ -166,7 +169,7 @@ class Undoing:
         return done, conflicts
 
     async def _log(self, undo: SetRow, done: Sequence[FileChange]) -> None:
-        """Append the undo to the log, once. Paths are in workspace.db only."""
+        """Append to the log that files were undone, once for each undo; the log has no paths."""
         root, is_undone = undo.undoes or "", True
         while (above := await self._table.find(root)) is not None and above.undoes is not None:
             root, is_undone = above.undoes, not is_undone
@@ -274,7 +277,10 @@ async def tracked(
     user_files: UserFiles,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Tracker, Undoing]]:
-    """Track file changes while the block runs, and complete an undo that was cut off."""
+    """Track file changes while the block runs, and yield the undo of them.
+
+    First complete an undo that was interrupted.
+    """
     tracker = Tracker(settings, workspace)
     undoing = Undoing(settings, workspace, transcript, tracker, user_files)
     user_files.on_deed, tracker.on_left = tracker.by_person, user_files.held

@@ -213,7 +213,7 @@ class StoredMission:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledMission:
-    """State of a schedule's mission; `error` is the text of its final error, `error_code` its code."""
+    """A schedule's mission and its status; `error` is the text of its final error, `error_code` its code."""
 
     id: str
     action_id: int
@@ -226,7 +226,7 @@ class ScheduledMission:
 
 @dataclass(frozen=True, slots=True)
 class TurnBegan:
-    """Effect: a turn that no message began has started."""
+    """Effect of an event: a turn that no message began has started."""
 
     mission_id: str
     origin: shapes.Origin
@@ -235,10 +235,10 @@ class TurnBegan:
 
 @dataclass(frozen=True, slots=True)
 class MissionMoved:
-    """Effect: a mission changed its status. Its text is deleted when it ends, because the chat has it.
+    """Effect of an event: a mission changed its status. Its text is deleted when it ends; the chat has it.
 
-    `cost_usd` is its reported cost, if known, `estimated_usd` what its calls cost beyond that. `error_code` names its
-    final error.
+    `cost_usd` is its reported cost, if known, `estimated_usd` what its calls cost beyond that. `error_code` names
+    its final error.
     """
 
     mission_id: str
@@ -252,7 +252,7 @@ class MissionMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChatAdded:
-    """Effect: a line of chat; `tools` arrive redacted, as in the log."""
+    """Effect of an event: a line is added to the chat; its `tools` are redacted already, as in the log."""
 
     role: Literal["user", "assistant", "error"]
     text: str
@@ -265,10 +265,10 @@ class ChatAdded:
 
 @dataclass(frozen=True, slots=True)
 class CardSaved:
-    """Effect: a card as saved by the agent.
+    """Effect of an event: the agent saved a card.
 
-    `base` are the versions of the blocks it was made from. A block that the person has changed since keeps their
-    version.
+    `base` has the versions of the blocks that the agent read. A block that the person has changed since keeps the
+    person's version.
     """
 
     card: shapes.Card
@@ -333,7 +333,7 @@ def _drop_events(tx: sqlite3.Connection, skipped: int = 0) -> None:
 
 
 class WorkspaceDB(Tables):
-    """Read and write the data that people see."""
+    """Read and write workspace.db: the canvas, the chat, the mission inbox and the stored events."""
 
     def __init__(self, database: Database, epoch: str) -> None:
         super().__init__(database)
@@ -394,7 +394,7 @@ class WorkspaceDB(Tables):
         ]
 
     async def prune_events(self) -> None:
-        """Delete events beyond the number to keep."""
+        """Delete the oldest events above the number of events to keep."""
         await self._db.execute("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?", (EVENTS_KEPT,))
 
     # --- missions ---
@@ -428,7 +428,7 @@ class WorkspaceDB(Tables):
         return [_stored_mission(row) for row in rows]
 
     async def begin_none_again(self) -> None:
-        """Prevent running missions from restarting, because the effects of their turns may be unknown here."""
+        """Keep running missions from beginning again, because the effects of their turns may be unknown here."""
         await self._db.execute("UPDATE missions SET attempt = ? WHERE status = 'running'", (MOST_ATTEMPTS,))
 
     # --- missions of schedules ---
@@ -443,7 +443,7 @@ class WorkspaceDB(Tables):
         )
 
     async def mark_told(self, mission_id: str) -> None:
-        """Mark that the action's history contains the mission's end."""
+        """Mark that the action's history contains how the mission ended."""
         await self._db.execute("UPDATE missions SET told = 1 WHERE id = ?", (mission_id,))
 
     async def failures_of(self, action_id: int, limit: int) -> list[str | None]:
@@ -466,7 +466,7 @@ class WorkspaceDB(Tables):
         )
 
     async def spend(self, since: float, session_id: str | None) -> shapes.Spend:
-        """Return the cost of missions since a time and in a session, and of the newest one, without memory."""
+        """Return what missions cost since a time, in a session, and the newest one, without curation."""
         sums = ", ".join(
             f"coalesce(sum({column}) FILTER (WHERE {which}), 0.0)"
             for which in ("ended_at >= ?1", "session_id = ?2")
@@ -511,9 +511,7 @@ class WorkspaceDB(Tables):
         session: str | None,
         rewritten: Sequence[SeenText],
     ) -> None:
-        """Remove text from chat, cards and inbox, and delete all events. `rewritten` are texts with their new content.
-
-        These missions, cards and this session lose everything.
+        """Delete all text of the given missions, cards and session, and all events; replace the `rewritten` texts.
 
         A client that resumes later finds its events pruned and receives the current state.
         """
@@ -536,7 +534,7 @@ class WorkspaceDB(Tables):
         _drop_events(tx, skipped=1)
 
     async def purge(self) -> None:
-        """Rebuild the file without later events, so that no page contains forgotten text."""
+        """Rebuild the database file, so that no page of it contains forgotten text."""
         await self._db.transact(_drop_events)
         await self._db.purge()
 
@@ -670,7 +668,7 @@ class WorkspaceDB(Tables):
         return True
 
     async def canvas_changes(self, after: int = 0) -> list[CanvasChange]:
-        """Return the person's changes above a number that the agent was not told, oldest first."""
+        """Return the person's changes of the canvas that the agent does not know yet, with ids above `after`."""
         return await self._db.fetch_as(
             CanvasChange,
             "SELECT id, at, kind, stack_id, card_id, block_id, was FROM canvas_changes WHERE id > ? ORDER BY id",
@@ -678,13 +676,13 @@ class WorkspaceDB(Tables):
         )
 
     async def canvas_changes_told(self, up_to: int) -> None:
-        """Delete the changes up to a number, because the agent was told."""
+        """Delete the person's changes of the canvas with ids up to `up_to`, because the agent knows them."""
         await self._db.execute("DELETE FROM canvas_changes WHERE id <= ?", (up_to,))
 
     # --- chat ---
 
     async def chat(self, limit: int, before: int | None = None) -> list[shapes.ChatMessage]:
-        """Return the newest lines of chat (below an id), oldest first."""
+        """Return the newest lines of chat, oldest first; with `before`, only lines with a smaller id."""
         rows = await self._db.fetch_all(
             "SELECT line.id, role, line.text, line.at, mission_id, line.origin, tools_json, status, line.asked_by, "
             "CASE role WHEN 'user' THEN pasted_json END AS pasted, added, modified, deleted, session_id, "
@@ -699,7 +697,7 @@ class WorkspaceDB(Tables):
         return [_chat_message(row) for row in reversed(rows)]
 
     async def sessions(self, limit: int, before: int | None = None) -> list[shapes.SessionRow]:
-        """Return sessions (below a position), the last used first."""
+        """Return sessions, the last used first; with `before`, only those with a smaller position."""
         rows = await self._db.fetch_as(
             shapes.SessionRow,
             "SELECT missions.session_id, coalesce(nullif((SELECT title FROM session_titles AS given "
@@ -787,7 +785,7 @@ def _with_persons(there: list[shapes.Block], new: list[shapes.Block], base: Mapp
 
 
 def _move_pasted(tx: sqlite3.Connection, new: SeenText) -> None:
-    """Move a mission's pasted spans to the new text of its line in the chat, which is not written yet."""
+    """Adapt a mission's pasted spans to the new text of its chat line, before that text is written."""
     rows = tx.execute(
         "SELECT line.text, pasted_json FROM chat_messages AS line JOIN missions ON missions.id = mission_id "
         "WHERE line.id = ? AND role = 'user'",

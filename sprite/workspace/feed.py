@@ -45,7 +45,7 @@ class _Age:
 
 
 class Underway:
-    """Track the running turn. Pass every event in the order in which it is sent.
+    """Track what the running turn has shown so far, for clients that connect later. Pass every event as it is sent.
 
     At most one mission runs, and beside it at most one turn that the agent began by itself and for which it waits.
     """
@@ -57,7 +57,7 @@ class Underway:
         self._ages: dict[str, _Age] = {}
 
     def take(self, payload: ServerPayload, at: float | None = None) -> None:
-        """Record an event that came `at` this time (Unix seconds; now by default)."""
+        """Record an event that was sent at the time `at` (Unix seconds; by default now)."""
         if not isinstance(payload, events.AgentEvent) or payload.mission_id is None:
             return
         self._note(payload, payload.mission_id, time.time() if at is None else at)
@@ -73,7 +73,7 @@ class Underway:
             self._mission = _after(self._mission, payload)
 
     def open_work(self) -> list[SlowWork]:
-        """Return the running turns and the model calls that they wait for, of any age."""
+        """Return the running turns and model calls, with the times since when they run."""
         return [work for age in self._ages.values() for work in age.work()]
 
     def _note(self, event: events.AgentEvent, turn: str, at: float) -> None:
@@ -89,7 +89,7 @@ class Underway:
                 age.tools.discard(event.tool_use_id)
 
     def shown(self) -> Running | None:
-        """Return what a new client must see, or None while no turn runs."""
+        """Return what a new client must see of the running turn, or None while no turn runs."""
         running = self._own or self._mission
         return running and Running(running.mission_id, list(running.events), running.partial)
 
@@ -128,7 +128,7 @@ class _Published:
 
 
 class Feed:
-    """Publish events to all clients, from anywhere in the loop; subscribe to receive the following ones."""
+    """Publish events to all clients, from anywhere in the event loop; a subscriber gets all later events."""
 
     def __init__(self, workspace: WorkspaceDB, last_seq: int, discreet: Callable[[str], str] = discreet) -> None:
         self._workspace = workspace
@@ -156,7 +156,7 @@ class Feed:
 
     @property
     def epoch(self) -> str:
-        """Id of the sequence. Numbers of different epochs do not compare."""
+        """Id of the sequence of event numbers. Numbers of different epochs do not compare."""
         return self._workspace.epoch
 
     @property
@@ -165,7 +165,10 @@ class Feed:
         return len(self._subscribers)
 
     def publish(self, payload: ServerPayload | None, effects: Sequence[Effect] = (), *, durable: bool = True) -> None:
-        """Send an event to everyone after writing it and its effects; None writes only the effects."""
+        """Store an event and its effects, then send it to everyone; with None, only store the effects.
+
+        With `durable` false, the event is sent and not stored.
+        """
         self._pending.append(_Published(payload, payload, effects, durable))
         self._idle.clear()
         self._wake.set()
@@ -176,7 +179,7 @@ class Feed:
         self._hand_out(encode(Error(code, self._discreet(message))), None)
 
     def _discreet_item(self, item: _Published) -> _Published:
-        """Return the published item in the forms to send and to store."""
+        """Return a published event with redacted copies: one to send, one to store."""
         if not item.durable:
             return item
         kept, effects = self._discreet_event(item.payload), [self._discreet_effect(each) for each in item.effects]
@@ -219,13 +222,16 @@ class Feed:
 
     @asynccontextmanager
     async def standing_still(self) -> AsyncIterator[int]:
-        """Block writing and yield the newest event's number, so that reads and a subscription fit without a gap."""
+        """Yield the newest event's number, and block the writing of events while the block runs.
+
+        So no event is lost between reading the state and subscribing.
+        """
         async with self._writing:
             yield self.last_seq
 
     @asynccontextmanager
     async def rewritten(self) -> AsyncIterator[None]:
-        """Block writing while the block runs, which may delete events. Numbers continue above the rest."""
+        """Block the writing of events while the block runs, which may delete some; later numbers stay larger."""
         async with self._writing:
             try:
                 yield
@@ -238,16 +244,16 @@ class Feed:
         return lambda: self._subscribers.discard(subscriber)
 
     async def events_after(self, seq: int) -> list[tuple[int, bytes]]:
-        """Return stored events above a number, oldest first, in limited pieces; empty if there are no more."""
+        """Return the next stored events with numbers above `seq`, oldest first; empty if there are no more."""
         whole = dict(self._questions.values())
         return [(number, whole.get(number, frame)) for number, frame in await self._workspace.events_after(seq)]
 
     async def oldest_seq(self) -> int:
-        """Return the oldest event that can be replayed, 0 if there is none."""
+        """Return the number of the oldest event that can be replayed, 0 if there is none."""
         return await self._workspace.oldest_seq()
 
     async def drain(self) -> None:
-        """Return when everything published so far has been written and sent."""
+        """Wait until everything published so far is stored and sent."""
         if not self._has_ended:
             await self._idle.wait()
         if self._has_ended:
@@ -349,7 +355,7 @@ class Feed:
 
 
 def _size_of(item: _Published) -> int:
-    """Return the approximate length of the text to redact."""
+    """Return the approximate length of an event's text, which decides where it is redacted."""
     match item.payload:
         case (
             events.TextDelta(text=text)

@@ -81,9 +81,9 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """A set of file changes; `undoes` is the set that it takes back, `is_open` whether that was cut off.
+    """The files that a turn or an undo changed (a change set); `at` is in Unix seconds.
 
-    `at` is in Unix seconds.
+    `undoes` is the change set that an undo reverts, None for a turn's; `is_open`: the undo has not ended.
     """
 
     turn: str
@@ -100,7 +100,7 @@ class FileChanges(Tables):
     """Read and write change sets, and the newest state of every path."""
 
     async def states(self) -> list[tuple[bytes, State]]:
-        """Return the newest state of each path; of a forgotten name only the trace is known."""
+        """Return the newest state of each path; of a forgotten path only a trace in place of its name."""
         rows = await self._db.fetch_all("SELECT path, size, mode, changed_ns, inode, sha256 FROM seen_files")
         return [(row[0], (row[1], row[2], row[3], row[4], row[5])) for row in rows]
 
@@ -118,9 +118,9 @@ class FileChanges(Tables):
         states: Mapping[str, State | None],
         counts: FileCounts | None,
     ) -> None:
-        """Store a change set with the new states of paths (None: gone), or only states.
+        """Store a change set and the new states of paths (None: gone); with `new` None, only the states.
 
-        The first call is the snapshot's.
+        The first call stores the first snapshot.
         """
         tx.execute("INSERT OR IGNORE INTO meta VALUES ('files_since', ?)", (str(time.time()),))
         traces = {row[0] for row in tx.execute("SELECT path FROM seen_files WHERE path < x'01'")}
@@ -151,7 +151,7 @@ class FileChanges(Tables):
 
     @in_transaction
     def drop(self, tx: sqlite3.Connection, turn: str) -> None:
-        """Delete a change set, because nothing of it was carried out."""
+        """Delete the change set of an undo that changed nothing."""
         tx.execute("DELETE FROM change_sets WHERE turn = ?", (turn,))
 
     async def open_sets(self) -> list[SetRow]:
@@ -159,7 +159,7 @@ class FileChanges(Tables):
         return await self._sets("WHERE is_open ORDER BY at")
 
     async def newest(self, *, undo: bool = False) -> SetRow | None:
-        """Return the newest turn with changes, or the newest undo."""
+        """Return the change set of the newest turn that changed files; with `undo`, of the newest undo."""
         kind = "NOT NULL AND NOT is_open" if undo else "NULL"
         found = await self._sets(f"WHERE undoes IS {kind} ORDER BY at DESC LIMIT 1")
         return found[0] if found else None
@@ -170,7 +170,7 @@ class FileChanges(Tables):
         return found[0] if found else None
 
     async def undos(self, turn: str) -> list[str]:
-        """Return the undos of a set that were not undone themselves, newest first."""
+        """Return the ids of a change set's undos that were not undone themselves, newest first."""
         every = await self._sets("WHERE undoes = ? AND NOT is_open ORDER BY at DESC", (turn,))
         return [each.turn for each in every if not await self.undos(each.turn)]
 
@@ -187,14 +187,14 @@ class FileChanges(Tables):
         ]
 
     async def wanted(self) -> set[str]:
-        """Return the contents that states or changes name."""
+        """Return the SHA-256 of every content that a state or a change refers to."""
         rows = await self._db.fetch_all(
             "SELECT sha256 FROM seen_files UNION SELECT before FROM changes UNION SELECT after FROM changes"
         )
         return {row[0] for row in rows if row[0]}
 
     async def outside(self) -> dict[bytes, str]:
-        """Return the files from outside with their origins; of a forgotten name only the trace is known."""
+        """Return the files from outside with their origins; of a forgotten path only a trace of its name."""
         return {row[0]: row[1] for row in await self._db.fetch_all("SELECT path, origin FROM outside_files")}
 
     @in_transaction

@@ -81,7 +81,7 @@ NoteCall = Callable[[str, dict[str, str], str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """The differences between a scan and the one before it."""
+    """A scan of the folders, with the files that went and came since the last one."""
 
     scan: Scan
     gone: list[Entry]
@@ -105,7 +105,10 @@ class UserFiles:
     # --- for people ---
 
     async def listed(self, folder: str | None = None) -> tuple[list[UserFile], int]:
-        """Return the newest files, newest first, and the number of others. Raises PeerError for another folder."""
+        """Return the newest files of the folders or of one, newest first, and how many others there are.
+
+        Raises PeerError for another folder.
+        """
         if folder is not None and folder not in FILE_FOLDERS:
             raise PeerError(f"There is no such folder. These are listed: {', '.join(FILE_FOLDERS)}.", code="not_found")
         found = await self._scan(FILE_FOLDERS if folder is None else (folder,))
@@ -132,7 +135,7 @@ class UserFiles:
         raise PeerError("There is no such file; it may be gone already.", code="not_found")
 
     async def uploaded(self, path: str) -> None:
-        """Record that a person uploaded a file, for their next turn."""
+        """Record that a person uploaded a file, so that their next turn tells the agent."""
         try:
             size = (await asyncio.to_thread(_seen, self._workspace, path)).st_size
         except OSError:
@@ -143,12 +146,12 @@ class UserFiles:
         await self._note("uploaded", path, size)
 
     async def undone(self, paths: Sequence[str]) -> None:
-        """Record that a person took the agent's changes of files back, for their next turn."""
+        """Record that a person undid the agent's changes of files, so that their next turn tells the agent."""
         for path in paths:
             await self._note("undone", path, 0)
 
     async def held(self, path: str) -> None:
-        """Record that a file of the agent was renamed to `path`, because the person did not allow its own name."""
+        """Record that an agent's file was renamed to `path`, because the person did not allow its own name."""
         await self._note("held", path, 0)
 
     async def _note(self, what: Deed, path: str, size: int) -> None:
@@ -163,7 +166,7 @@ class UserFiles:
     # --- for the agent ---
 
     async def changes(self) -> list[str]:
-        """Return the changes in the folders that memory does not know yet, one line each; empty if a scan fails."""
+        """Return what changed in the folders since the last recorded scan, one line each; empty if a scan fails."""
         try:
             difference = await self._difference(await self._log.known())
         except StorageError as error:
@@ -172,9 +175,9 @@ class UserFiles:
         return [self._discreet(clean(line)) for line in lines(difference.gone, difference.came)]
 
     async def tell_deeds(self, prompt: str, note: NoteCall) -> str | None:
-        """Return the person's file changes since the last turn, as text for the agent, or None if there are none.
+        """Return what the person did to files since the last turn, as text for the agent, or None.
 
-        `note` logs them. Files that the prompt names are not repeated.
+        Uploads that the prompt names are left out. `note` logs the text with the turn.
         """
         deeds = await self._log.deeds()
         if not deeds:
@@ -190,10 +193,10 @@ class UserFiles:
     # --- for the curator ---
 
     async def look(self, waiting: Sequence[Observation], files_md: str) -> bool:
-        """Scan the folders before these turns are curated; return True if a turn with changes was written.
+        """Scan the folders before the `waiting` turns are curated; if files changed, log a turn that says so.
 
-        New files that the turns mention are not repeated. `files_md` is memory's file about files. Raises
-        StorageError if the disk does not answer or refuses.
+        Return whether one was logged. New files that the turns mention are left out. `files_md` is memory's
+        file about files. Raises StorageError if the disk does not answer or refuses.
         """
         if not waiting:
             return False
@@ -249,12 +252,12 @@ class UserFiles:
 
 
 def is_look(turn: Observation) -> bool:
-    """Return whether a turn is the sprite's own report on the person's files, which joins the batch before it."""
+    """Return whether a turn is the sprite's own report of a scan, which is curated with the batch before it."""
     return turn.trigger == "task" and [call["name"] for call in turn.tool_calls] == [LOOK_CALL]
 
 
 def told_by(turn: Observation) -> list[str]:
-    """Return the lines about file changes in a turn that reports a scan."""
+    """Return the lines about changed files in a turn that reports a scan; empty for another turn."""
     return str(turn.tool_calls[0]["result"]).split("\n") if is_look(turn) else []
 
 
@@ -325,7 +328,7 @@ def scan(workspace: Path, folders: Sequence[str] = FILE_FOLDERS, *, seconds: flo
 
 
 def is_there(workspace: Path, path: str) -> bool:
-    """Return whether an entry still exists, even if a scan had no room for it."""
+    """Return whether a file from an earlier scan still exists, even if the new scan had no room for it."""
     try:
         _seen(workspace, path.rstrip("/"))
     except (OSError, ValueError):
@@ -339,7 +342,7 @@ def _seen(workspace: Path, path: str) -> os.stat_result:
 
 
 def _walk(workspace: Path, folders: Sequence[str]) -> Iterator[Entry | None]:
-    """Yield every entry, or None for skipped ones, so that the caller can check its clock."""
+    """Yield each file, and None for each skipped item, so that the caller can check the time."""
     waiting = [(folder, 1) for folder in reversed(folders)]
     while waiting:
         folder, depth = waiting.pop()
@@ -375,20 +378,20 @@ def _entry(path: str, found: os.stat_result, *, size: int | None = None) -> Entr
 
 
 def _kept(number: int) -> int:
-    """Return a number limited to a database integer: some file systems have times beyond it."""
+    """Return a number limited to what SQLite can store: some file systems have times beyond that."""
     return max(-_LARGEST, min(number, _LARGEST))
 
 
 def lines(deleted: Sequence[Entry], added: Sequence[Entry], named: str = "") -> list[str]:
-    """Return the changes, one line each; those that invalidate a line of files.md (`named`) come first.
+    """Return a line for each deleted and added file; first those for deleted files that files.md mentions.
 
-    A file that was moved is deleted at one place and added at another.
+    `named` is the text of files.md. A file that was moved is deleted at one place and added at another.
     """
     return [*_deleted(deleted, named), *_added(added)]
 
 
 def within(told: Sequence[str], chars: int) -> str:
-    """Return as many of these lines as fit into `chars` characters, and the number of the others."""
+    """Join the lines that fit into `chars` characters; a last line counts the others."""
     kept: list[str] = []
     left = chars - len("And 10,000 more changes.")
     for line in told:
@@ -404,7 +407,7 @@ _NAMED = " (files.md names it)"
 
 
 def _is_named(entry: Entry, named: str) -> bool:
-    """Return whether a text names this file, and not one whose longer name begins with it."""
+    """Return whether a text contains this file's name, and not only a longer name that begins with it."""
     return entry.path in named and re.search(rf"{re.escape(entry.path)}(?![\w.-]*\w)", named) is not None
 
 

@@ -236,7 +236,7 @@ async def test_rebuild_with_running_sprite_or_without_log_fails(
     async with running_sprite(workspace, model.url):
         code, _, err = await command(workspace, "rebuild")
         assert (code, "already owns" in err, "Stop it first" in err) == (2, True, True)
-        assert "Start it again afterwards. `--dry-run` works beside it" in err
+        assert "Start the sprite again after the rebuild. `--dry-run` works beside a running sprite" in err
         for more in ((), ("--re-extract",)):
             code, out, err = await command(workspace, "rebuild", "--dry-run", *more, model_url=model.url)
             assert code == 0, err

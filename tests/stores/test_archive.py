@@ -550,7 +550,7 @@ async def test_archive_larger_than_disk_is_refused_unread(archive: Path, tmp_pat
         ("log/sessions.jsonl", b"[" * 100_000 + b"\n", "line 1"),
         ("log/curations.jsonl", b"no JSON\n", "line 1"),
         ("log/identity.jsonl", b'{"id": 5}\n', "id is no text"),
-        ("log/identity.jsonl", b'{"id": "x"}', "line 1: it is incomplete"),
+        ("log/identity.jsonl", b'{"id": "x"}', "line 1: the line is incomplete"),
         ("chat/missions.jsonl", b"\xff\n", "line 1"),
     ],
 )

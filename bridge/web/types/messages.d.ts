@@ -152,7 +152,7 @@ export interface Image {
   path?: string | null;
 }
 /**
- * Runs the due actions. The answer follows once they and the earlier missions have ended.
+ * Asks the sprite to run the actions that are due. It answers once these and all earlier missions have ended.
  */
 export interface Heartbeat {}
 /**
@@ -278,7 +278,7 @@ export interface FilesRequest {
   op: "files";
 }
 /**
- * Asks for a memory file: the current one, a version, or the one at a time (`as_of`, in Unix seconds).
+ * Asks for a memory file: the current version, version `version`, or the one at the time `as_of` (Unix seconds).
  *
  *     With a `project`, the answer is the part of the file that a session of that project gets.
  */
@@ -306,7 +306,7 @@ export interface SearchRequest {
   project?: string | null;
 }
 /**
- * Asks for a turn with this many turns before and after it in its session. `not_found` without such a turn.
+ * Asks for a turn with `before` turns before and `after` turns after it in its session; `not_found` without it.
  */
 export interface AroundRequest {
   op: "around";
@@ -349,7 +349,9 @@ export interface ActionsRequest {
   op: "actions";
 }
 /**
- * Replaces a memory file's content. `version` is the edited version; `conflict` if the file has a newer one.
+ * Replaces a memory file's content by the person's.
+ *
+ *     `version` is the version that the person edited; the answer is an error `conflict` if the file has a newer one.
  */
 export interface EditRequest {
   op: "edit";
@@ -358,9 +360,10 @@ export interface EditRequest {
   version?: number | null;
 }
 /**
- * Accepts a file's drift as the person's edit.
+ * Accepts a memory file's drift, a change on disk while the agent worked, as the person's edit.
  *
- *     `curation_id` is the drift that the person saw; `conflict` if there is another one now.
+ *     `curation_id` names the drift that the person saw; the answer is an error `conflict` if there is another one
+ *     now.
  */
 export interface AcceptRequest {
   op: "accept";
@@ -471,7 +474,7 @@ export interface LearningRequest {
   content?: string;
 }
 /**
- * Forgets by exactly one of text, turn, session and learning.
+ * Forgets exactly one of these: a text everywhere, a turn, a session, or a learning.
  *
  *     `preview` only lists what would be removed. `yes` is the number of turns that the person agreed to remove.
  */
@@ -485,7 +488,7 @@ export interface ForgetRequest {
   yes?: boolean;
 }
 /**
- * Asks for the changes of memory, newest first, below an id if one is given.
+ * Asks for the changes of memory (curations), newest first; with an id, only for those with a smaller id.
  */
 export interface CurationsRequest {
   op: "curations";
@@ -493,7 +496,7 @@ export interface CurationsRequest {
   limit?: number | null;
 }
 /**
- * Asks for turns, newest first, below an id if one is given.
+ * Asks for turns of the log, newest first; with an id, only for those with a smaller id.
  */
 export interface ObservationsRequest {
   op: "observations";
@@ -501,7 +504,7 @@ export interface ObservationsRequest {
   limit?: number | null;
 }
 /**
- * Asks for the newest chat messages, below an id if one is given.
+ * Asks for the newest chat messages; with an id, only for those with a smaller id.
  */
 export interface ChatRequest {
   op: "chat";
@@ -517,7 +520,7 @@ export interface SessionsRequest {
   limit?: number | null;
 }
 /**
- * Sets a session's title; an empty title restores the original one.
+ * Sets a session's title; an empty title brings back the first message as the title.
  */
 export interface RenameSessionRequest {
   op: "rename_session";
@@ -525,7 +528,7 @@ export interface RenameSessionRequest {
   title: string;
 }
 /**
- * The rules about tool calls: offered, active, dismissed and retired.
+ * Asks for the rules about tool calls: offered, active, dismissed and retired.
  */
 export interface RulesRequest {
   op: "rules";
@@ -537,7 +540,7 @@ export interface HealthRequest {
   op: "health";
 }
 /**
- * The person's answer to a `permission_request`.
+ * The person's answer to the open `permission_request` with this id.
  */
 export interface Permission {
   request_id: string;
@@ -634,7 +637,7 @@ export interface AuthOk {
   };
 }
 /**
- * Confirms a message. The set fields depend on the confirmed message.
+ * Confirms a message of the client; the type of that message decides which other fields are set.
  */
 export interface Ack {
   status: "accepted" | "done" | "duplicate" | "queued";
@@ -788,7 +791,7 @@ export interface UsedTool {
   answer?: ("allow" | "always" | "deny" | "session") | null;
 }
 /**
- * The number of files that a turn changed; folders do not count.
+ * The numbers of files that a turn added, changed and deleted; folders do not count.
  */
 export interface FileCounts {
   added: number;
@@ -796,7 +799,7 @@ export interface FileCounts {
   deleted: number;
 }
 /**
- * One hit of a turn's searches of memory; `turn` is the turn that it is or comes from.
+ * A hit of a search of memory that the agent made in a turn; `turn` is the turn that the hit is or comes from.
  */
 export interface FoundHit {
   kind: "learning" | "turn";
@@ -966,10 +969,10 @@ export interface Running {
   partial: string;
 }
 /**
- * A turn began; `origin` says who began it. The agent's own turn may run while a mission waits for it.
+ * A turn began; `origin` says who began it. A turn of the agent's own may run while a mission waits for it.
  *
- *     With an `attempt` above 1, the turn begins again because it was cut off before its first tool call; discard its
- *     earlier text.
+ *     With an `attempt` above 1, the sprite begins the turn again, because it was cut off before its first tool call.
+ *     The client discards the text of the earlier attempt.
  */
 export interface Started {
   event: "started";
@@ -1048,7 +1051,7 @@ export interface Compacted {
   mission_id: string | null;
 }
 /**
- * Another model answers from now on, because the first one declined or is unavailable; `text` is for people.
+ * Another model answers from now on, because the previous one declined or is unavailable; `text` is for people.
  */
 export interface ModelChanged {
   event: "model_changed";
@@ -1083,7 +1086,7 @@ export interface Usage {
   estimated_usd?: number;
 }
 /**
- * A person stopped the mission. A mission that the sprite's own stop cut off ends with `error` (`crashed`).
+ * A person stopped the mission. If the sprite itself stopped, its mission ends with `error` (`crashed`).
  */
 export interface Interrupted {
   event: "interrupted";
@@ -1113,7 +1116,9 @@ export interface NextDue {
   at: number;
 }
 /**
- * The requested events were deleted; those from `oldest_seq` on remain. A `state_sync` follows.
+ * The sprite has deleted events that the client asked to replay; those from `oldest_seq` on remain.
+ *
+ *     A `state_sync` follows.
  */
 export interface Gap {
   oldest_seq: number;
@@ -1281,7 +1286,7 @@ export interface VersionRow {
 /**
  * Search hits in rank order. Learnings exist up to turn `indexed_through`; `waiting` turns are not curated yet.
  *
- *     `notes` name the filter that excluded everything, and the coverage of the search by meaning.
+ *     `notes` are sentences: which filter excluded everything, and how much of memory the search by meaning covers.
  */
 export interface SearchResult {
   op: "search";
@@ -1291,10 +1296,10 @@ export interface SearchResult {
   notes?: string[];
 }
 /**
- * A search result. `turn_id` is the turn itself or the learning's turn; `type` is the learning's, or TURN.
+ * A result of a search of memory; `turn_id` is the turn itself or the learning's turn.
  *
- *     `project` is left out for the person's own. `unverified` marks a learning that neither evidence nor the person
- *     has confirmed. `undone`: the file changes of its turn were undone.
+ *     `type` is the learning's type, or TURN. `project` is left out for the person's own. `unverified` marks a
+ *     learning that neither evidence nor the person has confirmed. `undone`: the file changes of its turn were undone.
  */
 export interface SearchHit {
   kind: "learning" | "turn";
@@ -1407,7 +1412,7 @@ export interface AddActionResult {
   actions: ActionRow[];
 }
 /**
- * The changed action, and the list of all actions.
+ * The changed action, and the list of all actions after the change.
  */
 export interface UpdateActionResult {
   op: "update_action";
@@ -1438,16 +1443,18 @@ export interface UserFile {
   modified_at: number;
 }
 /**
- * The deleted file.
+ * The path of the file that was deleted.
  */
 export interface DeleteUserFileResult {
   op: "delete_user_file";
   path: string;
 }
 /**
- * A change set: its id `turn`, the turn's number `turn_id`, `at` in Unix seconds, `more` unlisted files.
+ * The files that a turn or an undo changed (a change set).
  *
- *     `undoes` is the change set that this undo reverted; `undone_by` is the undo that reverted this one.
+ *     `turn` is the change set's id, `turn_id` the turn's number in the log, `at` its time in Unix seconds, `more` the
+ *     number of files not listed. `undoes` is the change set that this undo reverted; `undone_by` is the undo that
+ *     reverted this one.
  */
 export interface ChangesResult {
   op: "changes";
@@ -1482,9 +1489,10 @@ export interface ChangedFile {
   preview?: string | null;
 }
 /**
- * The restored paths, and the others with the reason: changed since, maybe the person's, or no content kept.
+ * The paths that an undo restored, and those that it left, by reason.
  *
- *     `undo` is the undo's id, by which it can be undone; null if nothing was restored.
+ *     The reasons are: changed since, maybe the person's change, or no content kept. `undo` is the undo's id, by which
+ *     it can be undone; null if nothing was restored.
  */
 export interface UndoResult {
   op: "undo";
@@ -1538,7 +1546,7 @@ export interface Forgotten {
   still?: Place[];
 }
 /**
- * A text and its place in words: "user.md", "learning 4", "turn 7, the reply".
+ * A text that a forget found, and `where` in words: "user.md", "learning 4", "turn 7, the reply".
  */
 export interface Place {
   where: string;
@@ -1694,9 +1702,9 @@ export interface RuleRow {
   doubt: string;
 }
 /**
- * A past tool call that a rule is about. `asked`: the person's message names it.
+ * A past tool call that a rule would have stopped or asked about. `asked`: the person's message names such a call.
  *
- *     Not `certain`: the log does not tell everything that the rule asks for, such as the branch.
+ *     Not `certain`: the log does not record everything that the rule depends on, such as the branch.
  */
 export interface RuleExample {
   turn: number;
@@ -1741,7 +1749,7 @@ export interface Health {
   spend?: Spend | null;
 }
 /**
- * The reason of a refusal, with its curation.
+ * A part of a curation that was refused: the curation's id, the kind of refusal, and the details.
  */
 export interface Refusal {
   curation_id: number;
@@ -1773,7 +1781,7 @@ export interface RuleApplied {
   said: string;
 }
 /**
- * A mission was accepted; `at` in Unix seconds. The reply follows as agent events.
+ * The sprite accepted a mission: its text for the chat; `at` in Unix seconds. The agent's reply follows as events.
  *
  *     `origin` says whether a person, a schedule or a program sent it; `asked_by` names the program. `pasted` lists
  *     the parts of the text that the person pasted, as in `mission`.
@@ -1796,13 +1804,13 @@ export interface StackUpdate {
   archived: boolean;
 }
 /**
- * The session changed: background work began or ended, it was paused or continued, or its model changed.
+ * The current session changed: background work began or ended, or its pause or model changed.
  */
 export interface SessionUpdate {
   session: SessionState;
 }
 /**
- * An action was created, changed, fired or closed.
+ * The current state of an action that was created, changed, fired or closed.
  */
 export interface ActionUpdate {
   action: ActionRow;
@@ -1829,7 +1837,9 @@ export interface ReachResult {
   registries: string[];
 }
 /**
- * A host that the person allowed for a turn, a session, or always. `message` began the turn that asked.
+ * A host that the person allowed `until` the end of the turn or session, or always; `at` is in Unix seconds.
+ *
+ *     `message` is the beginning of the message whose turn asked for the host.
  */
 export interface AllowedHost {
   host: string;
@@ -1840,8 +1850,9 @@ export interface AllowedHost {
 /**
  * Connections to a host with the same decision; bytes as the agent sees them, `last_at` in Unix seconds.
  *
- *     `decision` is the reason: the model's endpoint, a package registry, open egress, the person's answer, or a
- *     refusal. `open` is the number of open connections. `message` began the turn of the last one.
+ *     `decision` is why they were allowed (the model's endpoint, a package registry, open egress, the person's answer)
+ *     or that they were refused. `open` is the number of open connections. `message` is the beginning of the message
+ *     whose turn made the last one.
  */
 export interface ReachedHost {
   host: string;
@@ -1908,9 +1919,10 @@ export interface Connection {
   daily: number;
 }
 /**
- * A connection's tool that waits for the person: it is new (`before` is null), or no longer as they agreed to.
+ * A tool of a connected MCP server that waits for the person's agreement.
  *
- *     To agree, send the `digest`: it covers everything that the server says about the tool.
+ *     It is new (`before` is null), or its description has changed since they agreed to `before`. To agree, the client
+ *     sends the `digest`, which covers everything that the server says about the tool.
  */
 export interface ChangedTool {
   name: string;
