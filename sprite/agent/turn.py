@@ -86,7 +86,7 @@ class Turn:
             self.interrupt()
 
     def waits_for(self, result: TurnResult) -> bool:
-        """Return whether a result ends the mission: it names the mission's message, or (interrupted) no message."""
+        """Return whether a result ends this mission: it names the mission's message or, if interrupted, no message."""
         if not self.asked or self._ended.done():
             return False
         if self._message_uuid in result.for_messages:
@@ -197,12 +197,11 @@ class OwnTurn:
 
 
 class BackgroundTurns:
-    """Run the agent's own turns. `publish` emits an event with its effects; `after_end` is awaited after each end.
+    """Run the turns that the agent begins by itself. `publish` emits an event with its database changes.
 
-    `count_changes` records and counts the files that a turn changed.
-
-    `on_replaced` gets the reason when the process was ended to stop a turn, because a mission may have been sent
-    there. `on_paused` is called when a turn was refused or stopped and the agent waits for the person.
+    `after_end` is awaited after each end. `count_changes` records and counts the files that a turn changed.
+    `on_replaced` gets the reason when the process was ended to stop a turn, because a mission may have been sent to
+    it. `on_paused` is called when a turn was refused or stopped and the agent waits for the person.
     """
 
     def __init__(

@@ -200,10 +200,10 @@ class Actions:
     # --- changes by the scheduler ---
 
     async def fired(self, action_id: int, *, due: float, mission_id: str, late_by: float = 0.0) -> Action:
-        """Move `due` to the repeat's next time after now, or to None, because the mission was accepted.
+        """Log that an action's mission was accepted. Move `due` to the repeat's next time after now, or to None.
 
-        Call it after the mission is in the inbox. After a crash in between, `due` still stands, and the inbox rejects
-        the duplicate mission. A due time that was changed meanwhile stays. The status stays open.
+        Call it after the mission is in the inbox. After a crash in between, `due` still stands, and the inbox
+        rejects the duplicate mission. A due time that was changed meanwhile stays. The status stays open.
         """
 
         async def change(action: Action) -> rows.AnyChange:
@@ -239,7 +239,10 @@ class Actions:
         return await self._change(action_id, change)
 
     async def close_passed(self, under_way: Collection[int] = ()) -> None:
-        """Close the reminders whose time is over, except those whose mission is under way. See `has_passed`."""
+        """Close the reminders whose time is over, except the actions `under_way`, whose mission runs or waits.
+
+        See `has_passed`.
+        """
         for passed in await self._memory.actions("open"):
             if rows.has_passed(passed, self._clock()) and passed.id not in under_way:
                 with suppress(_NotPassedError):
@@ -338,7 +341,10 @@ class Actions:
             )
 
     async def _check_own(self, due: float, rrule: str | None) -> None:
-        """Raise PeerError unless a scheduled turn may add this: a few single actions, each some minutes ahead."""
+        """Raise PeerError unless a scheduled turn may add this action.
+
+        It may add a few actions without a repeat, each some minutes ahead.
+        """
         reason = ""
         if rrule:
             reason = "it cannot repeat: offer it to the person, who can set it up"
@@ -363,7 +369,7 @@ class _AlreadyThereError(Exception):
 
 
 class _NotPassedError(Exception):
-    """The action's time is not yet over, so it cannot be closed for that."""
+    """The action's time is not over yet, so the sprite must not close it."""
 
 
 def _priority(value: int) -> int:

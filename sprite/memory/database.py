@@ -154,7 +154,7 @@ class MemoryDB(Tables):
     """Read the projection's tables, and write them through `apply`."""
 
     async def ask(self, work: Callable[[LearningLook], _T]) -> _T:
-        """Run a function with the full-text indexes on the reader's thread; see `TranscriptDB.ask`."""
+        """Run a function on the reader's thread, with access to the full-text indexes; see `TranscriptDB.ask`."""
         return await self._db.read(lambda connection: work(LearningLook(connection)))
 
     async def cursor(self) -> int:
@@ -162,7 +162,7 @@ class MemoryDB(Tables):
         return int(await self._db.fetch_value("SELECT cursor FROM projection"))
 
     async def settled_cursor(self) -> int:
-        """Return the cursor after any running `apply`, which completes even if its caller was cancelled."""
+        """Wait for a running `apply`, and return the cursor. An `apply` completes even if its caller was cancelled."""
         return await self._db.transact(lambda tx: int(tx.execute("SELECT cursor FROM projection").fetchone()[0]))
 
     @in_transaction
@@ -309,7 +309,7 @@ class MemoryDB(Tables):
         ]
 
     async def wishes(self, *types: str, limit: int = 500) -> list[LearningRow]:
-        """Return the newest valid learnings of these types, such as preferences, newest first."""
+        """Return the newest valid learnings of the given types, such as PREFERENCE, newest first."""
         places = ", ".join("?" * len(types))
         return await self._learnings(
             f"WHERE superseded_by IS NULL AND type IN ({places}) ORDER BY id DESC LIMIT ?", (*types, limit)
@@ -362,7 +362,7 @@ class MemoryDB(Tables):
     # --- files ---
 
     async def latest_version(self, name: str) -> FileVersion | None:
-        """Return the newest version of a curated file, or None while it is as shipped."""
+        """Return the newest version of a curated file, or None if the file is still the shipped template."""
         return await self._version("WHERE name = ? ORDER BY version DESC LIMIT 1", (name,))
 
     async def latest_versions(self) -> dict[str, FileVersion]:

@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 class Projection:
-    """Keep memory.db and the files up to date with the log; `tell` receives notes about files for people."""
+    """Keep memory.db and the curated files up to date with the log. `tell` shows people notes about files."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Projection:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Hold the lock of all edits while the block runs; inside it, call `settle_held` instead of `settle`."""
+        """Hold the lock on all changes while the block runs; inside it, call `settle_held` instead of `settle`."""
         async with self._lock:
             yield
 
@@ -170,7 +170,7 @@ class Projection:
         return [] if self._files.state() == self._settled else await self.settle_held()
 
     async def log_batch(self, decided: Callable[[], Awaitable[Curation]]) -> list[Change]:
-        """Bring everything up to date, log the answer that `decided` returns with its decision, and apply it.
+        """Settle, log the decided answer that `decided` returns, and apply it. Return all changes.
 
         ValueError if any turn of its range is already curated.
         """
@@ -180,9 +180,10 @@ class Projection:
             return changes + await self.settle_held()
 
     async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
-        """Bring everything up to date, log the action change that `ask` returns, and apply it.
+        """Settle, log the action change that `ask` returns, and apply it.
 
-        `ask` returns the row and the turn that taught the action, or raises. Returns the row's number and all changes.
+        `ask` returns the change and the turn that taught the action, or raises. Returns the row's number and
+        all changes.
         """
         async with self._lock:
             changes = await self.settle_held()
@@ -209,7 +210,7 @@ class Projection:
             return logged.id, await self.settle_held()
 
     async def _log_decided(self, row: Curation) -> int:
-        """Log a row with the decision about it; return its number."""
+        """Decide about a change, and log it with the decision; return the row's number."""
         row = replace(row, created_at=time.time())
         decision = write_decision(await self._memory.rehearse(lambda tx: decide_change(Fold(tx, row))))
         return (await self._transcript.curations.append_event(replace(row, decision_json=decision))).id
@@ -306,10 +307,10 @@ TURN = "turn"
 
 
 class AgentWatch:
-    """Track when the agent works, and report its begin and end to the projection.
+    """Track when the agent works, and report the beginning and the end of its work to the projection.
 
-    Without a sandbox, a detached program cannot be tracked. The agent then counts as working from its first turn to the
-    end of the session (`whole_session`).
+    Without a sandbox, a detached program cannot be tracked. The agent then counts as working from its first turn to
+    the end of the session (`whole_session`).
     """
 
     def __init__(self, projection: Projection, on_change: Callable[[Change], None], *, whole_session: bool) -> None:

@@ -135,7 +135,7 @@ def _tools(calls: Any) -> list[str]:
 
 
 def _list(calls: Any) -> list[Any]:
-    """Return a turn's tool calls. Other programs may have written any JSON."""
+    """Return a turn's tool calls, without values that are no object: other programs may have written any JSON."""
     return calls if isinstance(calls, list) else []
 
 
@@ -169,7 +169,7 @@ class MemoryView:
         self._meaning = meaning
 
     async def state(self) -> shapes.MemoryState:
-        """Return memory's key figures."""
+        """Return memory's key figures for clients."""
         turns, waiting = await self._transcript.counts()
         return shapes.MemoryState(
             files=self.files(),
@@ -214,7 +214,7 @@ class MemoryView:
         return await file_as_of(self._transcript, self._memory, scratch, known_file(name), until)
 
     def project(self, given: str | None) -> str | None:
-        """Return a requested project's key, or None for the user's own. PeerError if it is invalid."""
+        """Return the key of a project that a client names, or None for the user's own. PeerError if it is invalid."""
         return others_project(given, self._own_project)
 
     async def around(self, turn_id: int, before: int, after: int) -> list[shapes.LoggedTurn]:
