@@ -199,7 +199,7 @@ class Conversation:
         await self._on_end()
 
     async def _read(self, client: sdk.ClaudeSDKClient) -> None:
-        reason = "its output ended"
+        reason = "the process closed its output"
         try:
             async for message in client.receive_messages():
                 await self._on_message(message)

@@ -237,10 +237,10 @@ def _relative(folder: Path, workspace: Path) -> str:
 #: The answer of `word_of_sandbox` that lets a call run.
 ALLOWED = ""
 _ONLY_THE_WORKSPACE = (
-    "The sandbox lets you write in the workspace and in /tmp only. Write it there, and say where it belongs."
+    "The sandbox lets you write in the workspace and in /tmp only. Write the file there, and say where it belongs."
 )
 _RUNS_LATER = (
-    "This file is read-only in the sandbox, because programs outside run what it says. Show the person the change, "
+    "This file is read-only in the sandbox, because programs outside it run the file. Show the person the change, "
     "and let them make it."
 )
 _SAID_NO = "The person said no to this. Ask what they would prefer."
@@ -385,7 +385,9 @@ class PermissionBroker:
             async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 decision = await answer
         except TimeoutError:
-            raise DeniedError("Nobody answered within 10 minutes. Go on without it, or ask again later.") from None
+            raise DeniedError(
+                "Nobody answered within 10 minutes. Go on without this call, or try it again later."
+            ) from None
         finally:
             del self._open[request_id], self._requests[request_id]
             self._open_bytes -= size
@@ -396,11 +398,13 @@ class PermissionBroker:
     def _size(self, request: messages.PermissionRequest) -> int:
         """Return the size of a question in bytes. Raises DeniedError if it cannot be shown whole to a person."""
         if not arrives_as_it_is(request.input):
-            raise DeniedError("This has characters or numbers that cannot be shown to a person. Do it without them.")
+            raise DeniedError(
+                "This call has characters or numbers that cannot be shown to a person. Do it without them."
+            )
         size = len(encode(request))
         if size > MAX_OPEN_BYTES:
             raise DeniedError(
-                f"This has {size:,} bytes, too long to be shown whole to the person who has to allow it "
+                f"This call has {size:,} bytes, too long to be shown whole to the person who has to allow it "
                 f"({MAX_OPEN_BYTES:,} at most). Do it in smaller steps: write a long file part by part."
             )
         if self._open_bytes + size > MAX_OPEN_BYTES:

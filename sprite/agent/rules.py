@@ -140,7 +140,7 @@ class RuleDesk:
             raise PeerError(f"There are {MOST_RULES} rules. Retire one first.", code="too_many")
         if word == "override":
             if rule.id not in self._stopped:
-                raise PeerError("It has stopped no call since Sprite started.", code="not_found")
+                raise PeerError(f"Rule {number} has stopped no call since Sprite started.", code="not_found")
             self._passes[rule.id] = self._stopped.pop(rule.id)
         await self._log(Event(rule.id, word))
         self._feed.publish(RuleOffered(self._rows[rule.id]))

@@ -147,7 +147,7 @@ class Session:
         model = self.chosen_model if model is UNSET else model
         effort = self.effort if effort is UNSET else effort
         if model is not None and _MODEL_NAME.fullmatch(model) is None:
-            raise PeerError("This is not a model name.")
+            raise PeerError(f"{model[:80]!r} is not a model name.")
         await self.begin()
         await self._transcript.choose_model(self.id or "", model, effort)
         self.chosen_model, self.effort, self._reported_model = model, effort, None

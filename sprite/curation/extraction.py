@@ -357,7 +357,7 @@ class Attempts:
         if fault is None:
             return
         await self._transcript.quarantine.take_back_newest()
-        raise ModelError(f"{fault.words}; it does so without any turn as well, so the turns wait", retryable=False)
+        raise ModelError(f"{fault.words}; a test without turns fails, too, so all turns wait", retryable=False)
 
 
 def _batch(turns: Sequence[Observation], failures: Mapping[int, Failures], times: int) -> Sequence[Observation]:

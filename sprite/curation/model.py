@@ -178,7 +178,7 @@ async def _body(response: Response) -> bytes:
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise ModelError(f"its answer has more than {MAX_BODY_BYTES // 2**20} MiB")
+            raise ModelError(f"the model's answer has more than {MAX_BODY_BYTES // 2**20} MiB")
     return bytes(body)
 
 

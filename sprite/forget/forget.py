@@ -505,7 +505,7 @@ class Forgetter:
     @staticmethod
     def _refuse_nothing(made: Plan, found: list[Place]) -> None:
         if not found and not made.observations and not made.curations:
-            raise PeerError("Nothing in memory matches that.", code="not_found")
+            raise PeerError("Nothing in memory matches what you want to forget.", code="not_found")
 
 
 def _told(made: Plan, gone: Sequence[Place], still: Sequence[Place]) -> Forgotten:

@@ -265,7 +265,7 @@ def _updated(action: Action, record: Updated) -> tuple[dict[str, Any], str]:
         columns["first_due"] = columns["due"]
     words = []
     if "content" in columns:
-        words.append("its words changed")
+        words.append("the text changed")
     if {"due", "rrule", "tz"} & set(columns):
         now = {"due": action.due, "rrule": action.rrule, "tz": action.tz} | columns
         words.append(due_words(now["due"], now["rrule"], now["tz"]) or "no time any more")

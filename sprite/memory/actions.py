@@ -347,11 +347,11 @@ class Actions:
         """
         reason = ""
         if rrule:
-            reason = "it cannot repeat: offer it to the person, who can set it up"
+            reason = "an action cannot repeat: offer the repeat to the person, who can set it up"
         elif due < self._clock() + LEAST_GAP_SECONDS:
-            reason = f"it is due in {LEAST_GAP_SECONDS // 60} minutes at the soonest"
+            reason = f"an action is due in {LEAST_GAP_SECONDS // 60} minutes at the soonest"
         elif sum(action.origin == "schedule" for action in await self._memory.scheduled()) >= MOST_BY_SCHEDULES:
-            reason = f"{MOST_BY_SCHEDULES} such actions are open already"
+            reason = f"{MOST_BY_SCHEDULES} actions of schedules are open already"
         if reason:
             raise PeerError(f"In a turn that a schedule began: {reason}.", code="within_schedule")
 

@@ -112,7 +112,7 @@ class Projection:
             # Log a manual change on disk first, or it would seem newer than this edit.
             changes = await self.settle_held()
             if name in self._hands.drift:
-                raise PeerError(f"{what_happened(name)}: accept or reject that first.", code="drift")
+                raise PeerError(f"{what_happened(name)}: accept or reject that change first.", code="drift")
             if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
                 raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
             latest = await self._memory.latest_version(name)
@@ -143,7 +143,7 @@ class Projection:
             changes = await self.settle_held()
             drift = self._hands.waiting(name)
             if drift.curation_id != seen:
-                raise PeerError(f"{name} has changed again: look at it first.", code="conflict")
+                raise PeerError(f"{name} has changed again: look at the new change first.", code="conflict")
             await decide(drift)
             return changes + await self.settle_held()
 

@@ -127,7 +127,7 @@ class ProcessEmbedder:
             self._said.seek(0)
             words = " ".join(self._said.read().decode(errors="replace").split())[-_REASON_CHARS:]
         await self._end()
-        return words or ("it did not answer" if code is None else f"exit code {code}")
+        return words or ("the process did not answer" if code is None else f"exit code {code}")
 
     async def _end(self) -> None:
         process, self._process = self._process, None
