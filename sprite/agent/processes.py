@@ -171,7 +171,10 @@ def _has_state_in(config_dir: Path, pid: int) -> bool:
 
 
 def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
-    """Yield the CLIs and all that they started, except this process, which an agent may have started."""
+    """Yield the CLIs with their state in `config_dir` and all that they started.
+
+    This process and its ancestors are left out, because an agent may have started this process.
+    """
     ours = _line_of(os.getpid(), processes)
     for process in processes:
         if process.pid not in ours and _has_state_in(config_dir, process.pid):

@@ -195,7 +195,11 @@ class Session:
         self._compacted = True
 
     async def news(self) -> str | None:
-        """Return the person's canvas changes. Once after each compaction, add changes of memory and the canvas."""
+        """Return text for the next prompt: the person's canvas changes, or None if there is nothing new.
+
+        Once after a compaction, the text also has all changes of memory and the open canvas. A continued
+        session's new conversation gets its latest turns.
+        """
         was_compacted, self._compacted = self._compacted, False
         told = [self._boot_prompt.news(), await self.sight.canvas_again()] if was_compacted else []
         if self._is_new_to_cli:

@@ -329,7 +329,10 @@ class BootPrompt:
         return [turns[number] for number in sorted(turns)]
 
     async def _changes_on_disk(self, waiting: Sequence[Observation]) -> list[str]:
-        """Return changes in the user's folders that files.md lacks: already logged ones and newer ones."""
+        """Return the file changes in the user's folders that files.md does not contain yet.
+
+        They are changes of the waiting turns and newer ones, which no turn has reported.
+        """
         told = [line for turn in waiting for line in told_by(turn)]
         if self._user_files is not None:
             told += await self._user_files.changes()
@@ -343,7 +346,7 @@ class BootPrompt:
         return memory_files.shown_to(name, self._files.read(name), self._projects)
 
     def news(self) -> str | None:
-        """Return the curated files that changed since the agent last got them as text, or None."""
+        """Return the curated files that changed since the agent last got them, as text, or None."""
         changed = []
         for name in memory_files.CURATED:
             content = self._shown(name)

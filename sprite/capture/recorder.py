@@ -82,7 +82,7 @@ class TurnRecorder:
         self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
 
     def watch_tools(self, began: Callable[[str, str, Any], Awaitable[None]], ended: Callable[[str], None]) -> None:
-        """Set the callbacks for tool calls: the id, name and input before each runs, and the id after it."""
+        """Set the callbacks for tool calls: `began` gets id, name and input before each runs, `ended` the id after."""
         self._tool_began, self._tool_ended = began, ended
 
     def open_mission(

@@ -443,7 +443,7 @@ class BatchFold(FileFold):
             self._close(action)
 
     def _retire_behind(self, line: Replaced) -> None:
-        """Supersede the learning that a replaced line of a file came from.
+        """Supersede the learning that a replaced line of a file came from, by the learning of the new line.
 
         If no learning says what the new line says, retire the old learning.
         """

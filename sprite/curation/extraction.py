@@ -145,7 +145,7 @@ class Extractor:
         )
 
     async def control(self) -> Fault | None:
-        """Ask the model something without turns, to find out whether it is at fault or the turns.
+        """Ask the model something without turns, to find out whether the model or the turns are at fault.
 
         Return None if the model answers, else the fault.
         """
@@ -361,7 +361,7 @@ class Attempts:
 
 
 def _batch(turns: Sequence[Observation], failures: Mapping[int, Failures], times: int) -> Sequence[Observation]:
-    """Return the leading turns to ask about in one call: fewer after each failed call."""
+    """Return the leading turns to ask about in one call: fewer after failed calls."""
     known = failures[turns[0].id]
     if known.calls >= BEFORE_ALONE:
         return turns[:1]

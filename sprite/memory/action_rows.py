@@ -174,9 +174,9 @@ def decide_action(draft: Fold) -> None:
 
 
 def pass_over(draft: Fold) -> None:
-    """Advance the past due times of learned actions.
+    """Move the past due times of learned actions to their next times, when a re-extraction replaces memory.
 
-    When a re-extraction replaces memory, these actions must not fire again for them.
+    The actions must not fire again for the past times.
     """
     at = draft.curation.created_at
     for action in draft.actions.open():
@@ -185,7 +185,7 @@ def pass_over(draft: Fold) -> None:
 
 
 def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
-    """Return the action that a row names: by number if it still matches, else by its known words."""
+    """Return the action that a row is about: by number if it still matches, else by its learning's text and turn."""
     action = tx.actions.get(number)
     if of is None or (action is not None and action.is_made):
         return action
@@ -195,7 +195,10 @@ def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
 
 
 def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | None:
-    """Return the value whose text and source turn say the same as a known learning, or None."""
+    """Return the value in `found` whose text and source turn are most like those of a known learning, or None.
+
+    `found` are (value, text, source turn).
+    """
     saying = said(of.content)
     best: tuple[float, _T] | None = None
     for each, content, turn in found:
@@ -207,7 +210,7 @@ def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | N
 
 
 def find_learning(tx: Projected, number: int, of: Known) -> LearningRow | None:
-    """Return the learning that a row is about: by number if it still matches, else by its words."""
+    """Return the learning that a row is about: by number if it still matches, else by its text and turn."""
     known = tx.known(number)
     if known is not None and known.content == of.content:
         return known

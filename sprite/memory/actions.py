@@ -260,9 +260,10 @@ class Actions:
     async def _change(
         self, action_id: int, change: Callable[[Action], Awaitable[rows.AnyChange]], seen: int | None = None
     ) -> Action:
-        """Log the change of an action that `change` returns, with a permanent identification of the action.
+        """Log the change of an action that `change` returns, and apply it. Return the changed action.
 
-        StaleActionError if the action's version is not the one in `seen`.
+        The row also identifies the action across extractions (`Known`). StaleActionError if the action's
+        version is not the one in `seen`.
         """
 
         async def decide() -> tuple[rows.AnyRecord, int | None]:
@@ -300,7 +301,10 @@ class Actions:
     async def _time(
         self, due: float | str | None, rrule: str | None, tz: str | None
     ) -> tuple[float | None, str | None, str | None]:
-        """Return (due, repeat, zone) for a request; the zone is None without a time, unless named."""
+        """Parse the time of a new action to (due, repeat, zone).
+
+        The zone is None without a time, unless the caller names one.
+        """
         zone = known_zone(tz) if tz else await self.zone()
         now = self._clock()
         rule = rule_of(rrule) if rrule else None
@@ -321,7 +325,7 @@ class Actions:
     async def _new_time(
         self, action: Action, due: float | str | None, rrule: str | None, tz: str | None
     ) -> tuple[float | None, str | None, str | None]:
-        """Return (due, repeat, zone) for a change of an action; None keeps the old value."""
+        """Parse a change of an action's time to (due, repeat, zone); None keeps the old value."""
         new_rule = action.rrule if rrule is None else rrule
         if due is None and action.due is not None and rrule is None:
             # A new zone or the same time keeps the moment, which may be near.

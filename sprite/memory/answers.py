@@ -22,9 +22,9 @@ LIVES_ON = 0.6
 
 
 class Answer(Struct, omit_defaults=True):
-    """A person's logged answer to a learning. `of` identifies it across extractions, where its number changes.
+    """A person's logged answer to a learning. `of` identifies the learning across extractions.
 
-    `content` is the new text of an edit.
+    `content` is the new text, if the person edits the learning.
     """
 
     learning: Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -111,7 +111,7 @@ def _confirm(draft: Fold, known: LearningRow) -> None:
 
 
 def _edit(draft: Fold, known: LearningRow, content: str) -> None:
-    """Replace a learning by the person's own words, here and in the memory files."""
+    """Replace a learning by the person's own words, in memory.db and in the memory files."""
     number = draft.state().numbered + 1
     draft.put(Numbered(1))
     new = NewLearning(

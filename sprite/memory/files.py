@@ -127,7 +127,7 @@ def line_count(content: str) -> int:
 
 
 def over_limit(name: str, content: str, *, has: str = "would have") -> str | None:
-    """Return why this content is over a limit of the file, or None.
+    """Return why this content is over a limit of the file, or None. `has` is the verb of the reason.
 
     The limits hold for the view of one session: the user's part with one project's section.
     """
@@ -182,7 +182,7 @@ def within_limits(name: str, content: str) -> tuple[str, str | None]:
 
 
 def over_together(name: str, content: str, files: Mapping[str, str]) -> str | None:
-    """Return why this content would make the curated files too large for one answer, or None.
+    """Return why this content would make the curated files too large for one curator answer, or None.
 
     `files` has all current contents. A file may always shrink, even while the total is over the limit.
     """

@@ -202,7 +202,7 @@ class Projection:
             return changes + await self.settle_held()
 
     async def log_rule(self, record: Record) -> tuple[int, list[Change]]:
-        """Log and apply an event of a rule. Return the row's number and all changes."""
+        """Log and apply an offer of a rule, or an event of one. Return the row's number and all changes."""
         turn = record.rule.turn if isinstance(record, Offer) else None
         row = Curation("rule", write_rule(record), first_observation_id=turn, last_observation_id=turn)
         async with self._lock:
@@ -269,7 +269,7 @@ class Projection:
     async def apply(self, curation: Curation, *, cursor: int) -> Change:
         """Apply one curation to memory.db and set its cursor, in one transaction and one hop to the database thread.
 
-        It runs to its end even if the caller is cancelled; a `replay` waits for it there.
+        The transaction completes even if the caller is cancelled; a later `replay` waits for it on that thread.
         """
         return await self._memory.apply(lambda tx: fold(tx, curation), cursor=cursor)
 

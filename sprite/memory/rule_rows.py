@@ -43,7 +43,7 @@ _STATUS = {"accept": "active", "dismiss": "dismissed", "retire": "retired"}
 
 
 def write_rule(record: Record) -> str:
-    """Return the JSON of a logged event of a rule."""
+    """Return the JSON of a rule's offer or event for the log."""
     return msgspec.json.encode(record).decode()
 
 
@@ -53,7 +53,7 @@ def read_rule(response: str) -> Record:
 
 
 def fold_rule(tx: Projected, curation: Curation) -> None:
-    """Apply one event to the table. Raise ValueError if it is damaged."""
+    """Apply one logged row about a rule to the table of rules. Raise ValueError if the row is damaged."""
     if FORGOTTEN in curation.response:
         return
     record = read_rule(curation.response)

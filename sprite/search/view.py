@@ -37,7 +37,10 @@ from sprite.search.search import DEFAULT_LIMIT, Found, search
 async def file_as_of(
     transcript: TranscriptDB, memory: MemoryDB, scratch: Path, name: str, until: int
 ) -> tuple[str, int]:
-    """Return (content, version) of a file after event `until`; `scratch` is a temporary folder."""
+    """Return (content, version) of a memory file as it was after event `until` of the log.
+
+    `scratch` is a folder for a temporary memory.db.
+    """
     curations = transcript.curations
     if await curations.activation(until) == await curations.activation():
         found = await memory.version_after(name, until)
@@ -225,7 +228,7 @@ class MemoryView:
         return [logged_turn(turn) for turn in turns]
 
     async def drift(self) -> dict[str, Drift]:
-        """Return the open drift by file, until a person decides."""
+        """Return the drift of each file about which no person has decided yet, by file name."""
         return await self._transcript.curations.open_drift()
 
     async def file_version(self, name: str, version: int) -> FileVersion:

@@ -303,7 +303,7 @@ def canvas_reader(workspace: WorkspaceDB, sight: CanvasContext) -> SdkMcpTool[An
 
 
 class _UnknownError(ValueError):
-    """There is no such card or stack; the message is one line about it."""
+    """There is no card or stack with this id; the message is one line for the agent."""
 
 
 async def _asked_for(workspace: WorkspaceDB, stacks: Mapping[str, Stack], args: dict[str, Any]) -> list[Card]:
