@@ -80,7 +80,7 @@ class Background:
             self._tell()
 
     def clear(self) -> list[BackgroundWork]:
-        """Drop everything when the CLI is gone; return the work that was running."""
+        """Delete all background work, because the CLI has ended; return the work that was running."""
         works = self.works()
         for waiting in self._stopping.values():
             if not waiting.done():
@@ -98,9 +98,10 @@ class Background:
         return self._begun_by.get(agent_id) if agent_id is not None else None
 
     def has(self, within: str | None, calls: Iterable[str]) -> bool:
-        """Return whether a message belongs to a background agent: `within` is the call that began its agent.
+        """Return whether a message belongs to a background agent.
 
-        The message's own `calls` are recorded, because each may begin another agent.
+        `within` is the tool call that began the message's agent. The message's own `calls` are recorded,
+        because each may begin another agent.
         """
         if within not in self._calls:
             return False
@@ -109,7 +110,7 @@ class Background:
         return True
 
     def stopping(self, task_id: str) -> asyncio.Future[bool]:
-        """Return a future, before stopping work: True if it was stopped, False if it ended by itself."""
+        """Register that the sprite stops this work. Return a future: True once stopped, False if it ended by itself."""
         if task_id not in self._stopping:
             future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             future.add_done_callback(lambda _: self._stopping.pop(task_id, None))
@@ -164,7 +165,7 @@ class Unattended:
 
     @property
     def turn_seconds(self) -> float:
-        """Seconds that an own turn beginning now may take."""
+        """Longest time in seconds for a turn that the agent begins by itself now."""
         return max(self.held_until - self._clock(), min(_LEAST_TURN_SECONDS, self._seconds))
 
     def heard(self) -> bool:
@@ -198,5 +199,5 @@ class Unattended:
         return True
 
     def pause(self, by: Literal["turns", "cost", "budget", "month"], why: str = "") -> None:
-        """Pause until the person answers. Pass `why` if the standard text for `by` does not fit."""
+        """Pause unattended work until the person answers. `by` is the limit; `why` replaces its standard text."""
         self.paused = Paused(why or _WHY[by], by, self._clock())

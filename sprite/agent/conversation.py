@@ -75,9 +75,10 @@ COMPACT_COMMAND = "/compact"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Tools, hooks, the permission callback (in `ask` mode) and the CLI (None: the SDK's) of one conversation.
+    """Options of one conversation: its tools, hooks, permission callback and CLI program.
 
-    `connections` are None without a bridge.
+    `connections` is None without a bridge, `can_use_tool` except in `ask` mode, and `cli_path` for the SDK's own
+    CLI.
     """
 
     tools: list[sdk.SdkMcpTool[Any]]
@@ -198,7 +199,7 @@ class Conversation:
         await self._on_end()
 
     async def _read(self, client: sdk.ClaudeSDKClient) -> None:
-        reason = "its output ended"
+        reason = "the process closed its output"
         try:
             async for message in client.receive_messages():
                 await self._on_message(message)
@@ -220,7 +221,10 @@ class Conversation:
                 )
 
     async def _end_when_stopped(self) -> None:
-        """Kill a CLI that was stopped (SIGSTOP) or fills the disk. The reader of its output then ends the turn."""
+        """Check the CLI repeatedly; kill it if it was stopped (SIGSTOP) or the disk is almost full.
+
+        The reader of its output then ends the turn.
+        """
         looks = 0
         while self.alive:
             await asyncio.sleep(LOOK_SECONDS)
@@ -291,7 +295,7 @@ class Conversation:
 
 
 def full_disk(folder: Path) -> str | None:
-    """Return why the agent may not go on if the disk is almost full."""
+    """Return the reason, for a person, why the agent may not go on if the disk is almost full, else None."""
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if free >= min(LEAST_FREE_BYTES, LEAST_FREE_PART * disk.f_blocks * disk.f_frsize):

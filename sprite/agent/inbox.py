@@ -30,7 +30,7 @@ class InternalJob:
 
 
 class Inbox:
-    """Queue missions and internal jobs from anywhere in the loop. One worker calls `next`."""
+    """Queue missions and internal jobs from any task of the event loop. One worker calls `next`."""
 
     def __init__(self) -> None:
         self._items: deque[StoredMission | InternalJob] = deque()

@@ -26,8 +26,9 @@ _FILES: Final = "tmp/*/*/*/tasks/b*.output"
 class LiveOutput:
     """Publish the last lines of the oldest running command.
 
-    The CLI does not say which file is whose. It runs the commands of one answer one after the other, and deletes the
-    file of each at its end. Where it runs several that only read, there are several files, and nothing is published.
+    The CLI does not say which output file belongs to which command. It usually runs the commands of one answer one
+    after the other, and deletes each file when its command ends. It runs commands that only read in parallel: then
+    there are several files, and no lines are published.
     """
 
     def __init__(self, folder: Path, publish: Callable[[ToolOutput], None], discreet: Discreet) -> None:
@@ -51,7 +52,7 @@ class LiveOutput:
 
     @property
     def call(self) -> ToolUse | None:
-        """The call of the command that has run longest, or None if there is none or it prints secrets."""
+        """The tool call of the oldest running command, or None if no command runs or the command shows secrets."""
         oldest = next((call for call, _ in self._running.values()), None)
         return None if oldest is None or shows_secrets(oldest.input) else oldest
 
@@ -72,7 +73,10 @@ class LiveOutput:
 
 
 def last_lines(folder: Path, before: frozenset[Path], discreet: Discreet) -> str:
-    """Return the last lines of the only file that was not there before, or an empty text."""
+    """Return the redacted last lines of the only output file that is not in `before`.
+
+    Return an empty text if there is no such file, or more than one.
+    """
     new = set(folder.glob(_FILES)) - before
     if len(new) != 1:
         return ""

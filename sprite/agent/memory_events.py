@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class MemoryEvents:
-    """Announce changes of memory. Call it with each change; its own task reads the rows, not the caller's."""
+    """Announce changes of memory to clients. Call it with each change; a task of its own reads the changed rows."""
 
     def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView, on_change: Callable[[], None]) -> None:
         """Create the announcer. `on_change` is called at once with each change."""

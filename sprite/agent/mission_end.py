@@ -20,10 +20,10 @@ from sprite.workspace.feed import Feed
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The result of a turn. `for_messages` lists the uuids of the messages that it took in.
+    """The result of a turn. `for_messages` lists the uuids of the messages that the turn answered.
 
-    `failure` is set if it did not complete; `total_cost_usd` is for the conversation, `cut_usd` for this turn's calls
-    that were cut off.
+    `failure` is set if the turn did not complete. `total_cost_usd` is the cost of the whole conversation, `cut_usd`
+    the estimated cost of this turn's model calls that were cut off.
     """
 
     for_messages: tuple[str, ...]
@@ -76,7 +76,7 @@ def ended(
 
 
 def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyEnding:
-    """Return the ending event of a turn that a killed process had begun, based on the log."""
+    """Return the ending event of a turn that was running when the process was killed; `turn` is its row in the log."""
     if turn is not None and turn.outcome == "complete":
         return Complete(mission_id, text=turn.agent_response, usage=None, cost_usd=None, duration_ms=0)
     if turn is not None and turn.outcome == "interrupted":
@@ -101,7 +101,7 @@ def rows(
     tools: Sequence[UsedTool] = (),
     cost: tuple[float | None, float] = (None, 0.0),
 ) -> list[Effect]:
-    """Return the rows for an end: the mission's status, the agent's text and tools, and the error, if any.
+    """Return the database changes at a mission's end: its status, the agent's text and tools, and any error.
 
     `cost` has the reported and the estimated US dollars. A turn that no message began always gets a line in the
     chat.
@@ -122,7 +122,7 @@ def rows(
 def settled_and_estimated(
     result: TurnResult | None, reported_usd: float | None, streamed_usd: float
 ) -> tuple[float | None, float]:
-    """Return a turn's cost in two parts: calls with their whole usage, and calls that were cut."""
+    """Return a turn's cost in US dollars: of model calls with complete usage, and of calls that were cut off."""
     if result is None or reported_usd is None:
         return None, streamed_usd
     return max(reported_usd, streamed_usd) - result.cut_usd, result.cut_usd
@@ -134,7 +134,7 @@ TITLE_CHARS = 200
 
 
 def used_tools(calls: Sequence[Mapping[str, Any]], answers: Mapping[str, Decision] | None = None) -> list[UsedTool]:
-    """Return each call of a redacted observation, with the person's answer to the question about it."""
+    """Return each tool call of a turn, already redacted, with the person's answer to the permission question."""
     used = [call for call in calls if call["name"] not in NOT_THE_AGENTS]
     return [
         UsedTool(call["name"], _title(call["input"]), call["is_error"], call_id, (answers or {}).get(call_id))
@@ -170,7 +170,7 @@ class TextStream:
         self._timer = asyncio.get_running_loop().call_later(DELTA_SECONDS, self.release)
 
     def release(self) -> None:
-        """Send the held text, if any, because it is due or another event follows."""
+        """Publish the collected text, if any, because its time is over or another event follows."""
         if self._held is not None:
             self._timer.cancel()
             self._feed.publish(self._held, durable=False)

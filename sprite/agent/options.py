@@ -195,7 +195,7 @@ class Agent:
         )
 
     def _begins_asked(self, call: Call) -> bool:
-        """Note that a call begins. Return whether a person decides on it, even if the CLI considers it harmless."""
+        """Record the start of a tool call. Return whether a person must allow it even if the CLI would not ask."""
         label = self._desk.label
         label.tool_began(call.tool_use_id or "", call.cwd or self._settings.workspace)
         is_bare = call.tool == COMMANDS and self._settings.permissions == "ask" and not self._boundary.holds
@@ -212,7 +212,7 @@ class Agent:
         )
 
     async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
-        """Return the person's file changes since the last turn as text, and log them with the turn of this prompt."""
+        """Return the person's file changes since the last turn as prompt text; log them with the prompt's turn."""
         return await self._user_files.tell_deeds(prompt, partial(self._recorder.noted, prompt_id))
 
     async def _follow_work(self, message: sdk.Message) -> None:
@@ -284,7 +284,7 @@ class Agent:
 
 
 def _maker(listener: AgentRuntime) -> tuple[Maker, str | None]:
-    """Return the author of the agent's changes of actions (`schedule` in a schedule's turn), and the current turn."""
+    """Return the author of action changes in this turn (`agent`, or `schedule` in a schedule's turn), and its id."""
     return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
 
 
@@ -324,10 +324,10 @@ def guarding(
     rules: CheckRules,
     is_asked: Callable[[Call], bool],
 ) -> sdk.HookMatcher:
-    """Return the PreToolUse matcher for every tool; the CLI waits for it. `begins` is awaited before each call.
+    """Return the PreToolUse hook that checks every tool call; the CLI waits for it. `begins` is awaited first.
 
-    `rules` is asked after the guard. `is_asked` returns whether a person decides on a call, even if the CLI considers
-    it harmless.
+    `rules` returns a refusal by the person's rules and is called if `guard` has none. `is_asked` returns whether a
+    person must allow a call, even if the CLI considers it harmless.
     """
 
     async def before_tool(event: HookInput, tool_use_id: str | None, _context: sdk.HookContext) -> HookJSONOutput:

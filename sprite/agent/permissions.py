@@ -124,7 +124,10 @@ class StandingRules:
         self._exposed: set[str] = set()
 
     def cover(self, call: Call, *, exposed: bool = False) -> bool:
-        """Return whether a person has allowed this before, with links resolved now."""
+        """Return whether a rule already allows this call, with links resolved now.
+
+        `exposed`: the agent has read untrusted text. Then only rules that were added while exposed count.
+        """
         return any(
             rule.covers(call) for rule_id, (rule, _) in self._rules.items() if not exposed or rule_id in self._exposed
         )
@@ -138,7 +141,7 @@ class StandingRules:
         return None if rule is None or len(self._rules) >= MAX_RULES or len(rule.words) > MAX_CHARS else rule
 
     def add(self, rule: Rule, *, exposed: bool = False) -> None:
-        """Add a rule that was offered and that the person accepted with "always"."""
+        """Add an offered rule that the person accepted with "always"; `exposed` is as in `cover`."""
         rule_id = next((key for key, (known, _) in self._rules.items() if known == rule), str(uuid.uuid4()))
         self._rules.setdefault(rule_id, (rule, time.time()))
         if exposed:
@@ -185,7 +188,7 @@ class StandingRules:
 
 
 def deeds_of(call: Call) -> dict[str, Any]:
-    """Return the input of a call without the words that only describe it."""
+    """Return the input of a call without fields that only describe the call to people."""
     return {name: value for name, value in call.input.items() if name not in _WORDS_ONLY}
 
 
@@ -197,10 +200,10 @@ def _connection(call: Call) -> ConnectionRule | None:
 
 
 def _written(call: Call, workspace: Path) -> Path | None:
-    """Return the real path of a file that the call writes, or None if no rule could cover it.
+    """Return the real path of the file that the call writes, or None if no rule could cover the call.
 
     No rule covers files outside the workspace, hidden files or folders (`.os`, `.git`, `.bashrc`), files with
-    another name (a hard link), or paths that the CLI might read differently than we do.
+    another name (a hard link), or paths that the CLI might read differently than Sprite does.
     """
     path = call.input.get("file_path")
     if call.tool not in _WRITERS or not isinstance(path, str) or not _is_plain(path):
@@ -234,10 +237,10 @@ def _relative(folder: Path, workspace: Path) -> str:
 #: The answer of `word_of_sandbox` that lets a call run.
 ALLOWED = ""
 _ONLY_THE_WORKSPACE = (
-    "The sandbox lets you write in the workspace and in /tmp only. Write it there, and say where it belongs."
+    "The sandbox lets you write in the workspace and in /tmp only. Write the file there, and say where it belongs."
 )
 _RUNS_LATER = (
-    "This file is read-only in the sandbox, because programs outside run what it says. Show the person the change, "
+    "This file is read-only in the sandbox, because programs outside it run the file. Show the person the change, "
     "and let them make it."
 )
 _SAID_NO = "The person said no to this. Ask what they would prefer."
@@ -249,9 +252,10 @@ _SCRATCH = Path("/tmp")  # noqa: S108 - the sandbox's own
 
 
 def word_of_sandbox(call: Call, settings: Settings) -> str | None:
-    """Decide about a call that the sandbox contains: ALLOWED, or a refusal for the agent, or None if a person is asked.
+    """Return what the sandbox decides about a call: ALLOWED, a refusal for the agent, or None to ask a person.
 
-    A new file that programs outside would run is asked about: it does not exist yet, and so is not read-only.
+    A person is asked about a new file that programs outside the sandbox would run. The file does not exist yet, so
+    the sandbox cannot make it read-only.
     """
     if call.tool == _COMMANDS:
         return ALLOWED
@@ -307,12 +311,13 @@ class PermissionBroker:
         is_unattended: bool = False,
         rule: str | None = None,
     ) -> None:
-        """Return when the call may run, by a rule or a person's answer.
+        """Wait until a standing rule or a person's answer allows the call.
 
-        Raises DeniedError on "deny", without a connected client, without an answer in time, or if the input cannot
-        be shown whole. A question `of_background` work stays open when its turn ends. A question of `is_unattended`
-        work waits for a client to connect, because a schedule may begin a turn while no client is connected. What the
-        person has always allowed is asked again if a `rule` of theirs asks.
+        Raises DeniedError on "deny", without a connected client, without an answer in time, or if the input
+        cannot be shown whole. A question `of_background` work stays open when its turn ends. A question of
+        `is_unattended` work waits for a client to connect, because a schedule may begin a turn while no client
+        is connected. With `rule`, the words of a person's rule that demands a question, the person is asked
+        even about calls that they always allow.
         """
         exposed = self.label.is_exposed
         if rule is None and self.rules.cover(call, exposed=exposed):
@@ -380,7 +385,9 @@ class PermissionBroker:
             async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 decision = await answer
         except TimeoutError:
-            raise DeniedError("Nobody answered within 10 minutes. Go on without it, or ask again later.") from None
+            raise DeniedError(
+                "Nobody answered within 10 minutes. Go on without this call, or try it again later."
+            ) from None
         finally:
             del self._open[request_id], self._requests[request_id]
             self._open_bytes -= size
@@ -389,13 +396,15 @@ class PermissionBroker:
         return decision
 
     def _size(self, request: messages.PermissionRequest) -> int:
-        """Return the size of a question in bytes. Raises DeniedError if a person would not see all of it."""
+        """Return the size of a question in bytes. Raises DeniedError if it cannot be shown whole to a person."""
         if not arrives_as_it_is(request.input):
-            raise DeniedError("This has characters or numbers that cannot be shown to a person. Do it without them.")
+            raise DeniedError(
+                "This call has characters or numbers that cannot be shown to a person. Do it without them."
+            )
         size = len(encode(request))
         if size > MAX_OPEN_BYTES:
             raise DeniedError(
-                f"This has {size:,} bytes, too long to be shown whole to the person who has to allow it "
+                f"This call has {size:,} bytes, too long to be shown whole to the person who has to allow it "
                 f"({MAX_OPEN_BYTES:,} at most). Do it in smaller steps: write a long file part by part."
             )
         if self._open_bytes + size > MAX_OPEN_BYTES:

@@ -66,7 +66,7 @@ async def end_programs(config_dir: Path) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process was stopped (SIGSTOP), or the CLI in the sandbox that it started."""
+    """Return whether a process, or the CLI inside it if it is a sandbox, was stopped (SIGSTOP)."""
     try:
         children = (PROC / f"{pid}/task/{pid}/children").read_text().split() if _is_sandbox(pid) else []
         return _fields(pid)[0] == b"T" or any(is_stopped(int(child)) for child in children)
@@ -79,7 +79,10 @@ def _is_sandbox(pid: int) -> bool:
 
 
 async def _end(find: Callable[[], set[_Process]]) -> None:
-    """Send SIGTERM, then SIGKILL. Search again until none is left, because ending programs may start more."""
+    """Send SIGTERM, then SIGKILL, to the processes that `find` returns.
+
+    Search again until none is left, because ending programs may start more.
+    """
     loop = asyncio.get_running_loop()
     ends = loop.time() + GRACE_SECONDS
     told: set[_Process] = set()
@@ -159,7 +162,7 @@ def _is_cli_of(pid: int, config_dir: Path) -> bool:
 
 
 def _has_state_in(config_dir: Path, pid: int) -> bool:
-    """Return whether a process is a CLI with this state or its descendant: the environment is inherited."""
+    """Return whether a process is a CLI with its state in `config_dir`, or inherited its environment."""
     try:
         environment = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -168,7 +171,10 @@ def _has_state_in(config_dir: Path, pid: int) -> bool:
 
 
 def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
-    """Yield the CLIs and all that they started, except this process, which an agent may have started."""
+    """Yield the CLIs with their state in `config_dir` and all that they started.
+
+    This process and its ancestors are left out, because an agent may have started this process.
+    """
     ours = _line_of(os.getpid(), processes)
     for process in processes:
         if process.pid not in ours and _has_state_in(config_dir, process.pid):
@@ -177,7 +183,10 @@ def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]
 
 
 def _adopted(processes: list[_Process]) -> Iterator[_Process]:
-    """Yield what is below this process, if it adopts orphans: a stopping sprite has ended its own children."""
+    """Yield all descendants of this process, if it adopts orphans.
+
+    A stopping sprite has ended its own children, so the rest are the agent's.
+    """
     if adopts():
         yield from (each for each in processes if os.getpid() in _line_of(each.parent, processes))
 
@@ -237,7 +246,7 @@ def keep_cli_session(folder: Path, cli_session_id: str) -> None:
 
 
 def _is_behind_link(folder: Path) -> bool:
-    """Return whether the agent has put a link in place of the folder or one above it: the files are not the CLI's."""
+    """Return whether the folder, or one above it, is now a link made by the agent: then its files are not the CLI's."""
     if not any(place.is_symlink() for place in (folder, *folder.parents[:2])):
         return False
     log.warning("%s is reached through a link, and nothing in it is deleted", folder)

@@ -1,6 +1,6 @@
-"""The person's rules about tool calls: offer them with past calls, check each call, and apply their word.
+"""The person's rules about tool calls: offer each rule with past calls that match it, and check each new call.
 
-Only a person's message activates a rule. A call is checked in memory; the log is written when a rule is about one.
+Only a person's message activates a rule. Calls are checked in memory; the log is written only when a rule matches.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ class RuleDesk:
     # --- at work ---
 
     async def refusal(self, call: Call, mission_id: str | None, *, of_background: bool, waits: bool) -> str | None:
-        """Return why a call may not run, as text for the agent, or None. A rule that asks waits for the person.
+        """Return the person's rule that forbids a call, as text for the agent, or None if the call may run.
 
-        `waits`: a question stays open without a client, since a schedule began the turn.
+        If the rule demands a question, wait for the person's answer. With `waits`, the question stays open
+        without a client, because a schedule began the turn.
         """
         if not len(self._book):
             return None
@@ -106,7 +107,7 @@ class RuleDesk:
         return None
 
     def _words(self, match: Match) -> str:
-        """Return which rule is about a call, for the person and the agent."""
+        """Return the text that names the matching rule and its day, for the person and the agent."""
         rule = self._rows[match.rule]
         day = datetime.fromtimestamp(rule.accepted_at or 0, self._zone)
         did = "Stopped by" if match.stops else "Asked because of"
@@ -124,7 +125,10 @@ class RuleDesk:
     # --- the person's word ---
 
     async def answer(self, number: int | None, word: RuleWord) -> None:
-        """Apply a person's word on a rule. PeerError if there is no such rule, or it has changed."""
+        """Accept, dismiss, retire or override a rule, as the person says.
+
+        PeerError if there is no such rule, or its status does not allow the `word`.
+        """
         rule = self._rows.get(number or 0)
         if rule is None:
             raise PeerError(f"There is no rule {number}.", code="not_found")
@@ -136,13 +140,13 @@ class RuleDesk:
             raise PeerError(f"There are {MOST_RULES} rules. Retire one first.", code="too_many")
         if word == "override":
             if rule.id not in self._stopped:
-                raise PeerError("It has stopped no call since Sprite started.", code="not_found")
+                raise PeerError(f"Rule {number} has stopped no call since Sprite started.", code="not_found")
             self._passes[rule.id] = self._stopped.pop(rule.id)
         await self._log(Event(rule.id, word))
         self._feed.publish(RuleOffered(self._rows[rule.id]))
 
     async def propose(self, text: str, instead_of: int | None = None) -> None:
-        """Offer a rule that a person wrote, with the past calls that it is about. PeerError if it is none."""
+        """Offer a rule that a person wrote, with past calls that match it. PeerError if the text is no valid rule."""
         if instead_of is not None and instead_of not in self._rows:
             raise PeerError(f"There is no rule {instead_of}.", code="not_found")
         new = row_of(text, instead_of=instead_of)
@@ -151,7 +155,7 @@ class RuleDesk:
         await self._offer(new)
 
     async def heard(self, change: Change) -> None:
-        """Offer to the person the rules that a curation proposed, each once."""
+        """Offer the rules that a curation proposed to the person, except those that are known."""
         for each in change.proposed:
             new = row_of(each.rule, each.turn, each.quote)
             if not self._like(new):
@@ -174,7 +178,7 @@ class RuleDesk:
 
 
 def row_of(text: str, turn: int | None = None, quote: str = "", instead_of: int | None = None) -> RuleRow:
-    """Return a rule that is written in one line. PeerError if it is none."""
+    """Parse a rule of one line, and return it as a row. PeerError if the line is no valid rule."""
     rule = parse(text)
     said = (0, shown(rule), rule.action, rule.reason, turn, quote, instead_of)
     return RuleRow(*said, [], 0, 0, 0, "offered", None, None, 0, 0, last="", doubt="")
@@ -184,7 +188,7 @@ def row_of(text: str, turn: int | None = None, quote: str = "", instead_of: int 
 
 
 async def review(rule: RuleRow, transcript: TranscriptDB, zone: ZoneInfo) -> None:
-    """Check a rule against every call in the log; the newest calls that it is about become its examples."""
+    """Check a rule against every call in the log, and store the counts and the newest matching calls in it."""
     book = Book([(rule.id, parse(rule.words))])
     async for turn in all_rows(transcript.observations_after):
         for call in turn.tool_calls:

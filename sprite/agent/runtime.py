@@ -195,7 +195,7 @@ class AgentRuntime:
         return before
 
     def _heard(self, message: Marked, *, by_person: bool) -> Marked:
-        """Return a mission's text without private words, as it is stored. A person's private words are remembered."""
+        """Return a mission's text without private words, as it is stored. Register the person's private words."""
         self._private_text.hear(message.text, by_person=by_person)
         return self._private_text.marked(message, by_person=by_person)
 
@@ -226,11 +226,11 @@ class AgentRuntime:
         self._when_scheduled_ends = tell
 
     async def heartbeat(self) -> None:
-        """Return once all missions that are queued now have ended."""
+        """Wait until all missions that are queued now have ended."""
         await self._inbox.in_turn(lambda: asyncio.sleep(0))
 
     async def new_session(self) -> list[shapes.Stopped]:
-        """End the session after the queued missions and curate what waits. Return the work that ended with it."""
+        """End the session after the queued missions, and curate the waiting turns. Return the work that was stopped."""
 
         async def end() -> list[shapes.Stopped]:
             own = self._own.current
@@ -259,7 +259,10 @@ class AgentRuntime:
         await self._inbox.in_turn(resume)
 
     async def choose_model(self, model: str | UnsetType | None, effort: shapes.Effort | UnsetType | None) -> None:
-        """Change the model and effort after the queued missions. PeerError for an invalid name, or if work goes on."""
+        """Change the model and effort after the queued missions.
+
+        PeerError for an invalid name, or while background work runs.
+        """
 
         async def choose() -> None:
             if self._own.current is not None or self.background.works():
@@ -291,9 +294,10 @@ class AgentRuntime:
         self._spare.expect_mission()
 
     async def interrupt(self, mission_id: str | None) -> list[shapes.Stopped]:
-        """Stop the named turn, or withdraw the named queued mission; without a name, see the protocol.
+        """Stop the named turn, or withdraw the named queued mission. Return what was stopped.
 
-        Return what was stopped. Raises PeerError if no turn or work runs.
+        Without a name, stop the current mission, else the agent's own turn and its background work. Raises
+        PeerError if neither runs.
         """
         turn, own = self._turn, self._own.current
         if mission_id is not None and self._inbox.take_back(mission_id):
@@ -351,7 +355,7 @@ class AgentRuntime:
             self._tell_session()
 
     async def run(self) -> None:
-        """Process the queue until cancelled; call `stop` first for a clean end."""
+        """Process the queue until it is closed or this task is cancelled; call `stop` first for a clean end."""
         try:
             while (item := await self._inbox.next()) is not None:
                 try:
@@ -390,7 +394,7 @@ class AgentRuntime:
             errand.done.set_result(value)
 
     async def _end_rested(self) -> None:
-        """End an idle session, unless the agent works in it in the background."""
+        """End the session if it has been idle for too long and no background work runs."""
         if self._session.has_rested and self._own.current is None and not self.background.works():
             await self._end_session(SESSION_FLUSH_SECONDS)
 
@@ -505,9 +509,9 @@ class AgentRuntime:
         return await self._tracker.turn_ended(turn_id, is_live=bool(self.background.works()))
 
     async def _allows_held(self, held: Held) -> bool:
-        """Ask the person whether a renamed file may have its old name back.
+        """Ask the person whether the sandbox may restore the name of a file that it renamed. Return their answer.
 
-        Programs outside the sandbox would run a file of that name.
+        Programs outside the sandbox would run a file with that name.
         """
         wanted = {"file_path": str(self._settings.workspace / held.path), "content": held.text}
         try:
@@ -598,7 +602,7 @@ class AgentRuntime:
         return self._turn is not None and self._turn.is_interrupted
 
     def paid(self, usd: float) -> None:
-        """Count the cost of a model call, in US dollars: in the mission, or in a turn that nobody asked for."""
+        """Add the cost of a model call, in US dollars, to the mission, or to the agent's unattended work."""
         if self._turn is not None and self._is_in_mission():
             self._turn.streamed_usd += usd
         else:
@@ -613,7 +617,7 @@ class AgentRuntime:
             self._feed.warn(error.code, str(error))
 
     async def happened(self, event: events.AnyAgentEvent) -> None:
-        """Handle the next event of the current turn; its turn id is not set yet."""
+        """Publish the next event of the current turn, and set its turn id."""
         if isinstance(event, events.Compacted):
             self._session.compacted()
         elif isinstance(event, events.ModelChanged):
@@ -668,11 +672,11 @@ class AgentRuntime:
             self._turn.died(reason)
 
     async def before_compaction(self) -> None:
-        """Prepare for compaction. The CLI waits for this to return."""
+        """Curate the waiting turns before the CLI compacts the context. The CLI waits for this to return."""
         await self._processor.flush_all_within(COMPACTION_FLUSH_SECONDS)
 
     async def news(self) -> str | None:
-        """Return the text that the sprite adds to the agent's next prompt: changes since its last one."""
+        """Return text for the agent's next prompt: the changes since its last prompt."""
         news = await self._session.news()
         asked_by = self._turn.mission.asked_by if self._turn is not None and self._is_in_mission() else None
         if asked_by is None:

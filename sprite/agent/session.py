@@ -147,7 +147,7 @@ class Session:
         model = self.chosen_model if model is UNSET else model
         effort = self.effort if effort is UNSET else effort
         if model is not None and _MODEL_NAME.fullmatch(model) is None:
-            raise PeerError("This is not a model name.")
+            raise PeerError(f"{model[:80]!r} is not a model name.")
         await self.begin()
         await self._transcript.choose_model(self.id or "", model, effort)
         self.chosen_model, self.effort, self._reported_model = model, effort, None
@@ -164,7 +164,7 @@ class Session:
         self._last_active = time.time()
 
     async def close(self, outcome: Outcome = "interrupted") -> None:
-        """End the process and the session, and delete the CLI's files. `outcome` is for turns that are still open."""
+        """End the agent's process and the session, and delete the CLI's files. Open turns get this `outcome`."""
         await self.end_process()
         await self._recorder.close_session(outcome)
         if self.id is not None:
@@ -195,7 +195,11 @@ class Session:
         self._compacted = True
 
     async def news(self) -> str | None:
-        """Return the person's canvas changes. Once after each compaction, add changes of memory and the canvas."""
+        """Return text for the next prompt: the person's canvas changes, or None if there is nothing new.
+
+        Once after a compaction, the text also has all changes of memory and the open canvas. A continued
+        session's new conversation gets its latest turns.
+        """
         was_compacted, self._compacted = self._compacted, False
         told = [self._boot_prompt.news(), await self.sight.canvas_again()] if was_compacted else []
         if self._is_new_to_cli:
@@ -281,7 +285,7 @@ class Session:
 class PrewarmedAgent:
     """Prewarm at most one process; it ends after `seconds` without a mission. 0 disables prewarming.
 
-    `make_way` ends an expired session: the prewarmed process is for the next one.
+    `make_way` ends an idle session first, so that the prewarmed process belongs to the next session.
     """
 
     def __init__(
@@ -320,9 +324,10 @@ class PrewarmedAgent:
 
 
 class LazyAgent:
-    """Load the agent lazily; `ready` returns it. `make` receives its module and the detected sandbox.
+    """Import the agent's module in the background; `ready` returns the agent that `make` creates.
 
-    Without prewarming, the agent is not imported ahead either, because it takes 40 MB and most of a second.
+    `make` receives the module and the detected sandbox. Without prewarming, the module is imported on demand,
+    because it takes 40 MB and most of a second.
     """
 
     def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
@@ -336,7 +341,7 @@ class LazyAgent:
 
     @asynccontextmanager
     async def loading(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Import while the block runs. At its end, wait for a running import, because a thread cannot be stopped."""
+        """Import the module while the block runs. At its end, wait for the import: a thread cannot be stopped."""
         if self._settings.prewarm_seconds:
             self._wanted.set()
         async with owned_task(self._load(), name="agent import", on_death=on_death, finish=self._end, may_return=True):
@@ -347,7 +352,7 @@ class LazyAgent:
         self._wanted.set()
 
     async def ready(self) -> Agent:
-        """Return the agent once it is imported. Raises ShortageError if a retry may help, AgentError if it cannot."""
+        """Wait for the import and return the agent. Raises ShortageError if a retry may help, else AgentError."""
         self._wanted.set()
         return await asyncio.shield(self._attempt)
 

@@ -91,13 +91,13 @@ def _streamed(event: dict[str, Any]) -> Iterator[events.TextDelta | events.Think
 
 
 class BrokenStream:
-    """Find streamed text whose stream broke off. The CLI requests the rest and does not report it."""
+    """Detect a streamed answer that broke off. The CLI then requests the rest and does not report the break."""
 
     def __init__(self) -> None:
         self._streamed: list[str] = []
 
     def before(self, message: sdk.Message) -> sdk.AssistantMessage | None:
-        """Return the text cut off before this message, as a complete CLI message, or None if there is none."""
+        """Return the text that broke off before this message, as a complete CLI message, or None if there is none."""
         match message:
             case sdk.StreamEvent(
                 parent_tool_use_id=None, event={"type": "content_block_delta", "delta": {"text": str(text)}}
@@ -157,7 +157,7 @@ def _tool_result(block: sdk.ToolResultBlock, discreet: Discreet, calls: dict[str
 
 
 def _for_people(text: str) -> str:
-    """Return a tool's answer without the CLI's additions for the model."""
+    """Return a tool's result as people see it, without the instructions that the CLI adds for the model."""
     if text.startswith(_LAUNCHED):
         return "Started in the background."
     return "\n".join(line for line in _REMINDERS.sub("", text).splitlines() if not _INSTRUCTION.search(line)).strip()
@@ -213,7 +213,7 @@ def _failure(message: sdk.ResultMessage, outcome: Outcome) -> Failure | None:
 
 
 def plan_limits(windows: Any) -> list[PlanLimit]:
-    """Return the limits of a Claude plan from the CLI's windows. They have changed their form before."""
+    """Return the usage limits of a Claude plan from the CLI's data, or none if its form is unknown."""
     try:
         found = msgspec.convert(windows, dict[str, _Window])
     except msgspec.ValidationError:

@@ -38,7 +38,7 @@ BACKGROUND_TURN_SECONDS = 120.0
 
 
 class Turn:
-    """Run one mission's turn. Call `play` once; report its end meanwhile with `end` or `died`."""
+    """Run one mission's turn. Call `play` once; while it runs, report the end of the turn with `end` or `died`."""
 
     def __init__(
         self, mission: StoredMission, session: Session, recorder: TurnRecorder, listener: AgentRuntime
@@ -86,7 +86,7 @@ class Turn:
             self.interrupt()
 
     def waits_for(self, result: TurnResult) -> bool:
-        """Return whether a result ends the mission: it names the mission's message, or (interrupted) no message."""
+        """Return whether a result ends this mission: it names the mission's message or, if interrupted, no message."""
         if not self.asked or self._ended.done():
             return False
         if self._message_uuid in result.for_messages:
@@ -197,12 +197,11 @@ class OwnTurn:
 
 
 class BackgroundTurns:
-    """Run the agent's own turns. `publish` emits an event with its effects; `after_end` is awaited after each end.
+    """Run the turns that the agent begins by itself. `publish` emits an event with its database changes.
 
-    `count_changes` records and counts the files that a turn changed.
-
-    `on_replaced` gets the reason when the process was ended to stop a turn, because a mission may have been sent
-    there. `on_paused` is called when a turn was refused or stopped and the agent waits for the person.
+    `after_end` is awaited after each end. `count_changes` records and counts the files that a turn changed.
+    `on_replaced` gets the reason when the process was ended to stop a turn, because a mission may have been sent to
+    it. `on_paused` is called when a turn was refused or stopped and the agent waits for the person.
     """
 
     def __init__(
@@ -235,19 +234,19 @@ class BackgroundTurns:
         return self._turns.get(self._recorder.task_id or "")
 
     async def end(self, result: TurnResult) -> None:
-        """Handle the end of the turn, as reported by the CLI."""
+        """Handle the end of the agent's own turn, as reported by the CLI."""
         if (turn := self.current) is not None:
             turn.result = result
         await self._recorder.close_task(result.outcome)
 
     async def died(self, reason: AgentError) -> None:
-        """Close the turn when the CLI has died, because no result will come."""
+        """Close the agent's own turn when the CLI has died, because no result will come."""
         if (turn := self.current) is not None:
             turn.death = reason
         await self._recorder.close_task("error")
 
     async def stop(self, *, background: bool) -> list[Stopped]:
-        """Stop the running turn and, if requested, all background work. Return what was stopped."""
+        """Stop the agent's own turn and, if requested, all background work. Return what was stopped."""
         turn = self.current
         stopped = []
         if turn is not None:

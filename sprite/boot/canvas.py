@@ -62,7 +62,7 @@ def block_line(block: Block) -> str:
 
 
 def as_id(value: str) -> str:
-    """Return an id, quoted if it could be misread."""
+    """Return an id for the prompt, in quotes if the agent could misread it."""
     return value if _PLAIN_ID.fullmatch(value) else quoted(value)
 
 
@@ -86,7 +86,10 @@ _PLACES = frozenset({"moved", "resized"})
 
 
 class CanvasContext:
-    """Tell the agent about changes of the canvas; call `begins` for each of the agent's processes."""
+    """Track which blocks the agent has seen, and tell it about changes of the canvas.
+
+    Call `begins` for each of the agent's processes.
+    """
 
     def __init__(self, workspace: WorkspaceDB) -> None:
         self._workspace = workspace
@@ -97,10 +100,10 @@ class CanvasContext:
         self._canvas: str | None = None
 
     async def begins(self, *, anew: bool) -> None:
-        """Begin a process of the agent. With `anew`, its boot prompt has the current canvas.
+        """Register a new process of the agent. With `anew`, its boot prompt has the current canvas.
 
-        Otherwise all recorded changes are sent with the next prompt. In both cases it has seen no block in the user's
-        version.
+        Otherwise all recorded changes are sent with the next prompt. In both cases the agent has seen no block
+        in the user's version.
         """
         self._seen.clear()
         changes = await self._workspace.canvas_changes() if anew else []
@@ -112,7 +115,7 @@ class CanvasContext:
         return self._canvas
 
     async def canvas_again(self) -> str | None:
-        """Return the open canvas as a part after the agent lost its context, or None if it is unchanged."""
+        """Return the open canvas for the prompt after a compaction, or None if it is unchanged."""
         self._seen.clear()
         canvas, before = await self._open_canvas(), self._canvas
         self._canvas = canvas
@@ -131,7 +134,7 @@ class CanvasContext:
     # --- changes by the user ---
 
     def wrote(self, card_id: str, blocks: Sequence[Block]) -> None:
-        """Keep the full text of blocks that the user wrote: the next prompt contains it."""
+        """Register blocks that the user wrote, so that the next prompt contains their full text."""
         self._whole |= {(card_id, block.id): block for block in blocks}
 
     async def news(self) -> str | None:

@@ -1,7 +1,7 @@
-"""The boot text of a session elsewhere: the user's files, its project's sections, and recent turns.
+"""The boot text of another program's session: the user's files, its project's sections, and recent turns.
 
-It is bounded, delimited as data and tagged, so that recordings of that session can exclude it. The sprite's own files
-(soul.md and os.md) are not included.
+The text is bounded, delimited as data and tagged, so that recordings of that session can exclude it. The sprite's own
+files (soul.md and os.md) are not included.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CUT = "[… there is more: search_memory]"
 
 @dataclass(slots=True)
 class _Part:
-    """A part of a boot text: its pieces, and its guaranteed tokens."""
+    """A part of a boot text: its pieces, and the number of tokens that it always gets (`share`)."""
 
     tag: str
     pieces: Sequence[str]
@@ -95,7 +95,7 @@ class Common:
 
 
 class ProjectBoot:
-    """Build boot texts. The cost does not grow with the size of memory."""
+    """Build the boot texts of projects. The cost does not grow with the size of memory."""
 
     def __init__(self, files: MemoryFiles, memory: MemoryDB, transcript: TranscriptDB) -> None:
         self._files = files
@@ -207,7 +207,7 @@ def boot_file_name(project: str | None) -> str:
 
 
 class BootFiles:
-    """Write the boot files in the background whenever memory changes."""
+    """Write each project's boot text to a file, in the background, whenever memory changes."""
 
     def __init__(self, folder: Path, transcript: TranscriptDB, boot: ProjectBoot) -> None:
         self._folder = folder
@@ -219,7 +219,7 @@ class BootFiles:
 
     @asynccontextmanager
     async def unwritten(self) -> AsyncIterator[None]:
-        """Pause writing while the block runs."""
+        """Pause the writing of boot files while the block runs."""
         async with self._writing:
             yield
 
@@ -228,12 +228,12 @@ class BootFiles:
         return await self._boot.text(project)
 
     def changed(self) -> None:
-        """Schedule a rewrite, because memory or its queue changed."""
+        """Schedule a rewrite of the files, because memory or the waiting turns changed."""
         self._changed.set()
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
-        """Write in the background while the block runs, and a last time at its end if something changed."""
+        """Write the files in the background while the block runs, and a last time at its end if memory changed."""
         self.changed()
         async with owned_task(self._keep(), name="boot files", on_death=on_death, finish=self._leave):
             yield

@@ -40,7 +40,7 @@ SAID_COMMON, SAID_WITH_COMMON = 4, 0.5
 
 
 def turn_lines(turn: Observation, agent: str = "You") -> str:
-    """Render a turn with its number and speakers; `agent` is this sprite's name for the reader."""
+    """Render a turn with its number and speakers; `agent` is what the text calls this sprite."""
     when = datetime.fromtimestamp(turn.timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
     marks = [when, *([] if turn.outcome == "complete" else [turn.outcome])]
     marks += [on_one_line(f"project {turn.project}")] if turn.project is not None else []
@@ -69,7 +69,7 @@ def short(text: str, tokens: int = RECENT_TEXT_TOKENS) -> str:
 
 
 def within(budget: int, texts: Iterable[str]) -> list[str]:
-    """Return the first texts, as many as fit into a budget of tokens."""
+    """Return as many of the first texts as fit into a budget of tokens."""
     kept: list[str] = []
     for text in texts:
         budget -= memory_files.estimate_tokens(text)
@@ -245,7 +245,7 @@ when a task needs them.""",
 
 
 class BootPrompt:
-    """Build the boot prompt and track which files changed since."""
+    """Build the boot prompt, and track which curated files have changed since the agent got them."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ class BootPrompt:
         return parts, after
 
     async def _newest_waiting(self) -> list[Observation]:
-        """Return the newest uncurated turns, oldest first; turns of this sprite always get their share."""
+        """Return the newest uncurated turns, oldest first, with a guaranteed number of this sprite's own turns."""
         newest = await self._transcript.newest_waiting(RECENT_TURNS)
         if any(turn.source is not None for turn in newest):
             newest += await self._transcript.newest_waiting(RECENT_TURNS, is_here=True)
@@ -329,7 +329,10 @@ class BootPrompt:
         return [turns[number] for number in sorted(turns)]
 
     async def _changes_on_disk(self, waiting: Sequence[Observation]) -> list[str]:
-        """Return changes in the user's folders that files.md lacks: already logged ones and newer ones."""
+        """Return the file changes in the user's folders that files.md does not contain yet.
+
+        They are changes of the waiting turns and newer ones, which no turn has reported.
+        """
         told = [line for turn in waiting for line in told_by(turn)]
         if self._user_files is not None:
             told += await self._user_files.changes()
@@ -343,7 +346,7 @@ class BootPrompt:
         return memory_files.shown_to(name, self._files.read(name), self._projects)
 
     def news(self) -> str | None:
-        """Return the curated files that changed since the agent last got them as text, or None."""
+        """Return the curated files that changed since the agent last got them, as text, or None."""
         changed = []
         for name in memory_files.CURATED:
             content = self._shown(name)

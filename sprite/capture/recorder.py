@@ -75,11 +75,14 @@ class TurnRecorder:
         began: Callable[[str], None],
         ended: Callable[[NewObservation], Awaitable[None]],
     ) -> None:
-        """Set the callbacks: whether the CLI may begin a background turn, its id, and its observation."""
+        """Set the callbacks for background turns of the CLI.
+
+        `may_begin` returns whether one may begin, `began` gets its id, and `ended` its observation.
+        """
         self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
 
     def watch_tools(self, began: Callable[[str, str, Any], Awaitable[None]], ended: Callable[[str], None]) -> None:
-        """Set the callbacks for tool calls: the id, name and input before each runs, and the id after it."""
+        """Set the callbacks for tool calls: `began` gets id, name and input before each runs, `ended` the id after."""
         self._tool_began, self._tool_ended = began, ended
 
     def open_mission(
@@ -103,7 +106,7 @@ class TurnRecorder:
         self._taken_up.clear()
 
     def pictured(self, path: str, shown: str, origin: str) -> None:
-        """Record that the open mission shows a picture to the agent, as a call that the agent did not make."""
+        """Record that the sprite shows the agent a picture in the open mission; the log has it as a tool call."""
         if (turn := self._mission) is not None:
             turn.end_tool(
                 call := turn.call(f"{TOLD}{uuid.uuid4().hex}", "Read", {"file_path": path}, shown, origin=origin)
@@ -140,7 +143,7 @@ class TurnRecorder:
         return None if mission is None else await self._write(mission, outcome, notice)
 
     async def drop_mission(self) -> bool:
-        """Drop the open mission's turn unless the agent has called a tool in it. Return whether none is left.
+        """Drop the open mission's turn unless the agent has called a tool in it. Return whether no turn is open.
 
         The mission can then begin again from the start.
         """
@@ -269,7 +272,7 @@ class TurnRecorder:
         await self._journal(turn, "tool", {"call": call})
 
     async def noted(self, prompt_id: str, name: str, given: Mapping[str, str], result: str) -> None:
-        """Record in the turn a text that was added to the prompt; the log has it as a tool call."""
+        """Record a text that the sprite added to a prompt in the prompt's turn; the log has it as a tool call."""
         turn, call_id = self._turn_of(prompt_id, ""), f"{TOLD}{uuid.uuid4().hex}"
         turn.end_tool(call := await _call(turn, call_id, name, dict(given), result))
         await self._journal(turn, "tool", {"call": call})
@@ -329,7 +332,10 @@ class TurnRecorder:
         return self._agent("", prompt_id)
 
     def _agent(self, agent_id: str, prompt_id: str) -> TurnBuffer:
-        """Return a subagent's buffer, updated with the turn that would keep its calls after a crash."""
+        """Return a subagent's buffer, and update the turn in which it works.
+
+        After a crash, that turn gets the subagent's calls.
+        """
         agent = self._agents.buffer(agent_id, self._new_task)
         turns = self._open_turns()
         agent.within = next((turn for turn in turns if self._agents.works_in(agent_id, turn, prompt_id)), None)

@@ -63,9 +63,9 @@ class TurnBuffer:
 
     @property
     def discreet_message(self) -> Marked:
-        """Return the redacted request of a user or a program, else an empty one.
+        """Return the turn's redacted message from a user or a program; empty if it has none.
 
-        The result is cached until more private remarks are made.
+        The result is cached until the person says more private words.
         """
         if self._made_discreet is None or self._made_discreet[0] != self._private_text.version:
             self._made_discreet = self._private_text.version, self._message()
@@ -131,11 +131,11 @@ class TurnBuffer:
         return call
 
     def known(self, tool_use_id: str) -> dict[str, Any] | None:
-        """Return this turn's call with this id in its logged form; it may lack a result."""
+        """Return this turn's call with this id in its logged form, or None; a running call has no result."""
         return self._calls.get(tool_use_id)
 
     def start_tool(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Add a starting tool call. Known data of it is kept and returned.
+        """Add a tool call when it starts. If the call is known, keep its data. Return the call's data.
 
         The stream has the true order: hooks of parallel calls arrive in the order of their ends.
         """
@@ -264,7 +264,7 @@ class Subagents:
         return self._buffers[agent_id]
 
     def works_in(self, agent_id: str, turn: TurnBuffer, prompt_id: str) -> bool:
-        """Return whether this turn waits for the agent; a guess while the agent's start is unknown."""
+        """Return whether this turn waits for the subagent. Compare prompt ids if its starting call is unknown."""
         if agent_id in self._in_background:
             return False
         call = self._started_by.get(agent_id)

@@ -143,7 +143,7 @@ class CuratorResponse:
         return self.says_none or any(said)
 
     def read(self, line: str) -> None:
-        """Parse a line that is no learning and no edit."""
+        """Parse a `DONE`, `OFF_RECORD` or `RULE` line; add any other line to `unparsed`."""
         if (done := read_done(line)) is not None:
             self.done.append(done)
         elif turns := read_off_record(line):

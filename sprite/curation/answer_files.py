@@ -79,7 +79,7 @@ def read_fence(line: str) -> Fence | None:
 
 
 def read_bodies(lines: Lines, unparsed: list[str]) -> tuple[dict[str, str], dict[str, tuple[Edit, ...]], list[str]]:
-    """Read the files of an answer by name: complete contents, edits, and lines among these that are none.
+    """Return (complete contents by file, edits by file, lines below an edit header that are no edit).
 
     `lines` begins with a header. Contents end in one newline. The last update of a file wins, also over its edits.
     Edits of the same file are joined. Refused, replaced or leftover lines are appended to `unparsed`.
@@ -179,7 +179,7 @@ _LIVES_ON = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Text in an edit with its evidence: a turn and a quote, or a learning."""
+    """Text that an edit adds, with its evidence: a turn and a quote, or a learning."""
 
     text: str
     turn_id: int | None = None
@@ -204,7 +204,7 @@ class Edit:
 
     @property
     def cited(self) -> int | None:
-        """Return the turn that it names, if any."""
+        """Return the id of the turn that the edit cites, or None."""
         return next((line.turn_id for line in (self.why, *self.lines) if line.turn_id is not None), None)
 
     def __str__(self) -> str:
@@ -322,7 +322,7 @@ def _additions(lines: Sequence[str], kept: Counter[str]) -> Iterator[tuple[tuple
 
 
 class EditedFile:
-    """A file during edits: positions of lines stay valid until `content` is read."""
+    """A file while edits are applied to it: positions of lines stay valid until `content` is read."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.rstrip("\n").split("\n")

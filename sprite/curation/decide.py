@@ -55,7 +55,7 @@ ALIKE_AT_ONCE, ALIKE_IN_TURN, ALIKE = 0.15, 0.3, 0.7
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The due time and repeat of a new action."""
+    """The due time, repeat and time zone of a new action."""
 
     due: float | None = None
     rrule: str | None = None
@@ -65,7 +65,7 @@ class When:
 def time_of(
     asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions, zone: str
 ) -> tuple[When, str | None]:
-    """Return (an action's time, the reason if a requested time was refused).
+    """Return (an action's time and repeat, the reason if the requested ones were refused).
 
     `said_at` is the time of the user's words, `read_at` the time of the answer (Unix seconds).
     """
@@ -83,7 +83,10 @@ def time_of(
 
 
 def _read(asked: ParsedLearning, said_at: float, read_at: float, tz: str) -> When:
-    """Parse an action's requested time; a due time of None has passed. Raise PeerError if it is invalid."""
+    """Parse an action's requested time; in the result, a due time of None means that it has passed.
+
+    Raise PeerError if the time is invalid.
+    """
     oldest = max(said_at, read_at - STILL_FIRES_SECONDS)
     if asked.rrule is not None:
         parse_rule(asked.rrule)
@@ -96,7 +99,10 @@ def _read(asked: ParsedLearning, said_at: float, read_at: float, tz: str) -> Whe
 
 
 def written_already(actions: ProjectedActions, mission_id: str | None, content: str, when: When) -> Action | None:
-    """Return the action that the agent made in the same turn, or an equal open one with the same time."""
+    """Return the action that a person or the agent already created for the same task, or None.
+
+    It is a similar action that the agent created in the same turn, or a similar open one with the same time.
+    """
     made = actions.made_in(mission_id) if mission_id else []
     likely = [
         (alike, action)
@@ -166,7 +172,7 @@ class BatchFold(FileFold):
     # --- learnings ---
 
     def _learn(self, number: int, asked: ParsedLearning) -> None:
-        """Take over a learning that its evidence and the verifier carry, with its effects; else refuse it."""
+        """Accept a learning if its evidence and the verifier support it; else refuse it."""
         evidence = self.turns.find(asked.turn_id, asked.quote)
         if evidence is None or evidence.voice.kind == "reply":
             self._keep_unproven(number, asked, evidence)
@@ -209,7 +215,10 @@ class BatchFold(FileFold):
                 self._supersede(replaced, by, new, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
-        """Return the user's learnings that a new one replaces. The new one may repeat their numbers and addresses."""
+        """Return the texts of the user's learnings that a new one replaces.
+
+        The new learning may repeat their numbers and addresses.
+        """
         words = content_words(asked.content)
         replaced = [known for number in asked.supersedes if (known := self.draft.known(number)) is not None]
         shared = {
@@ -221,7 +230,10 @@ class BatchFold(FileFold):
         return sorted(near, key=lambda content: -shared[content])[:MOST_CHANGED]
 
     def _keep_unproven(self, number: int, asked: ParsedLearning, evidence: Evidence | None) -> None:
-        """Keep a learning without a quote, or with the agent's word alone, as unverified: in search, in no file."""
+        """Store a learning without a quote, or with the agent's word alone, as unverified.
+
+        Search finds it, but no memory file contains it.
+        """
         turn = evidence.turn if evidence is not None else self.turns.batch.get(asked.turn_id or 0)
         if turn is not None and not self.rulings.keeps(turn.logged.id):
             return
@@ -243,7 +255,10 @@ class BatchFold(FileFold):
         return any(share(words, content_words(text)) >= ECHO_SHARE for text in (*known, *lines))
 
     def _digest(self, number: int, asked: ParsedLearning) -> None:
-        """Add the digest of a session, which replaces earlier ones. It is never evidence of the user's word."""
+        """Add the digest of a session, and supersede the session's earlier digests.
+
+        A digest is never evidence of the user's word.
+        """
         turn = self.turns.batch.get(asked.turn_id or 0) or list(self.turns.batch.values())[-1]
         session = turn.logged.session_id
         heard = [known for known in self.turns.all.values() if known.logged.session_id == session]
@@ -272,9 +287,10 @@ class BatchFold(FileFold):
         *,
         must_ask: bool = False,
     ) -> tuple[int, NewLearning]:
-        """Add a learning, or count it where memory has it. Return its id, and itself.
+        """Add a learning, or count a repeat of a known one. Return its id, and the learning.
 
-        With `must_ask`, the person is asked to confirm it as what the curator took it for; but no to-do is made so.
+        With `must_ask`, the person is asked to confirm the learning with the curator's type; a confirmation
+        creates no action.
         """
         new = NewLearning(
             number=number,
@@ -313,7 +329,7 @@ class BatchFold(FileFold):
     # --- actions ---
 
     def _open_action(self, number: int, learning: ParsedLearning, turn: Turn) -> None:
-        """Open an action, or link the one that the agent or the person already wrote."""
+        """Create an action from a learning, or link the learning to the action that already exists for it."""
         at, actions, zone = turn.logged.timestamp, self.draft.actions, self.turns.tz or DEFAULT_ZONE
         when, refused = time_of(learning, at, self.draft.curation.created_at, actions, zone)
         mirrored = written_already(actions, turn.logged.mission_id, learning.content, when)
@@ -381,7 +397,7 @@ class BatchFold(FileFold):
     def _is_finished(self, content: str, reason: str, turn: Turn, evidence: Evidence | None, name: str) -> bool:
         """Return whether a turn finishes an action: by a command that concerns it, or by the user's word.
 
-        A command may end with an error and finish it all the same, if its quoted result names the thing.
+        A command that ended with an error also counts, if its quoted result names the thing.
         """
         number = turn.logged.id
         if not self.rulings.keeps(number):
@@ -427,7 +443,7 @@ class BatchFold(FileFold):
             self._close(action)
 
     def _retire_behind(self, line: Replaced) -> None:
-        """Supersede the learning that a replaced line of a file came from.
+        """Supersede the learning that a replaced line of a file came from, by the learning of the new line.
 
         If no learning says what the new line says, retire the old learning.
         """
@@ -514,7 +530,7 @@ class Judge:
         self._verifies = verifies
 
     async def request(self, answer: Curation) -> Request | None:
-        """Return what the verifier has to be asked about an answer, or None."""
+        """Return the request to the verifier about an answer, or None if no line needs a verdict."""
         if not self._verifies or answer.kind != "batch":
             return None
         curation = answer if answer.created_at else replace(answer, created_at=time.time())
@@ -531,7 +547,7 @@ class Judge:
         return build_request(items.values(), turns, turns.tz)
 
     async def decided(self, answer: Curation) -> Curation:
-        """Return an answer with the decision about it, ready for the log; made now, if the answer has no time."""
+        """Return an answer with the decision about it, ready for the log. A missing time becomes the current one."""
         answer = replace(answer, created_at=answer.created_at or time.time())
         parts = await self.decide(answer)
         if answer.off_record:
@@ -561,7 +577,7 @@ class Judge:
             return [effects.Refusal("undecided", words[: effects.REPORT_CHARS])]
 
     async def _turns(self, answer: Curation) -> Turns:
-        """Return the turns of an answer's range, those that were shown again with it, and the turns before them."""
+        """Return the turns of an answer's range, the turns just before it, and those that its prompt repeated."""
         first, last = answer.first_observation_id or 0, answer.last_observation_id or 0
         state = await self._memory.rehearse(lambda tx: effects.Projected(tx).state(first))
         heard = await self._transcript.observations_of([*range(first - EARLIER_TURNS, last + 1), *state.shown_again])
@@ -604,7 +620,7 @@ MOST_PROPOSED = 5
 
 
 def propose(rules: Sequence[str], draft: effects.Fold, turns: Turns, rulings: Rulings) -> None:
-    """Take over the rules of an answer that the person's own words carry. They are offered, and hold nothing yet."""
+    """Propose the answer's rules that the person's own words support. A proposed rule stops no call yet."""
     for text in rules[:MOST_PROPOSED]:
         line = read_line(text)
         try:

@@ -60,7 +60,7 @@ _NAME = re.compile(r"(?<!\w)(?<!\w[./-])(?=[\w./-]*[^\W\d_])\w+(?:[./-]+\w+)+")
 
 
 async def log_lost_call(transcript: TranscriptDB, answer: Answer, reason: str, asked: Asked | None) -> int:
-    """Log the cost of an answer without a curation, and its turns. Return the row's id."""
+    """Log a model call of which no curation is logged, with its cost and turns. Return the row's id."""
     return await transcript.lost_calls.append(
         LostCall(
             model=answer.model,
@@ -145,7 +145,7 @@ class Extractor:
         )
 
     async def control(self) -> Fault | None:
-        """Ask the model something without turns, to find out whether it is at fault or the turns.
+        """Ask the model something without turns, to find out whether the model or the turns are at fault.
 
         Return None if the model answers, else the fault.
         """
@@ -304,7 +304,7 @@ SetAside = Callable[[int, str, int], Awaitable[None]]
 
 
 class Attempts:
-    """Ask the curator about turns within the limits that their failed calls leave."""
+    """Ask the curator about turns, and limit how often. Turns whose calls fail too often are quarantined."""
 
     def __init__(
         self, transcript: TranscriptDB, extractor: Extractor, set_aside: SetAside, together: int = TOGETHER
@@ -317,8 +317,9 @@ class Attempts:
     async def extract(self, turns: Sequence[Observation], generation: int, *, is_followed: bool) -> Curation | None:
         """Return a curation of some leading turns, or None if the first turn was quarantined instead.
 
-        The turns have consecutive ids; `is_followed` says whether more wait. UnusableAnswerError if the call failed for
-        these turns: the next call is smaller, or the last for the first turn. Another ModelError for an outage.
+        The turns have consecutive ids; `is_followed` says whether more wait. UnusableAnswerError if the call
+        failed because of these turns: the next call takes fewer turns, or is the last one about the first turn.
+        Another ModelError for an outage.
         """
         if await self._transcript.lost_calls.is_model_in_doubt():
             await self._ask_control()
@@ -351,16 +352,16 @@ class Attempts:
         await self._set_aside(turn_id, reason, generation)
 
     async def _ask_control(self) -> None:
-        """Return if the model answers a prompt without turns. Else raise ModelError: no turn is to blame."""
+        """Send the model a prompt without turns. Raise ModelError if it fails, because then no turn is to blame."""
         fault = await self._extractor.control()
         if fault is None:
             return
         await self._transcript.quarantine.take_back_newest()
-        raise ModelError(f"{fault.words}; it does so without any turn as well, so the turns wait", retryable=False)
+        raise ModelError(f"{fault.words}; a test without turns fails, too, so all turns wait", retryable=False)
 
 
 def _batch(turns: Sequence[Observation], failures: Mapping[int, Failures], times: int) -> Sequence[Observation]:
-    """Return the leading turns for one call."""
+    """Return the leading turns to ask about in one call: fewer after failed calls."""
     known = failures[turns[0].id]
     if known.calls >= BEFORE_ALONE:
         return turns[:1]
@@ -375,7 +376,7 @@ def _batch(turns: Sequence[Observation], failures: Mapping[int, Failures], times
 
 
 def _may_repeat(batch: Sequence[Observation], failures: Mapping[int, Failures]) -> bool:
-    """Return whether two more failed calls stay within the batch's limit."""
+    """Return whether the batch's limit on failed calls allows two more of them."""
     if len(batch) == 1:
         return failures[batch[0].id].alone + 2 <= ALONE
     return max(failures[turn.id].calls for turn in batch) + 2 <= BEFORE_ALONE

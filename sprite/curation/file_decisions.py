@@ -40,7 +40,7 @@ UNPROVEN = "none"
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The evidence of a line: a quote in a turn, or a learning. The line's numbers must occur in its `texts`."""
+    """The evidence of a file's line: a quote in a turn, or a learning. The line's numbers must occur in `texts`."""
 
     texts: Sequence[str]
     is_persons: bool
@@ -62,7 +62,7 @@ class Replaced:
 
 @dataclass
 class FileFold:
-    """An answer of the curator that is being decided about, and which of its file edits are accepted."""
+    """Decide which file edits of a curator's answer are accepted."""
 
     draft: Fold
     turns: Turns
@@ -89,13 +89,16 @@ class FileFold:
         return projects_of(turn.logged for turn in self.turns.batch.values())
 
     def _read_edits(self, response: CuratorResponse) -> None:
-        """Take the file edits of an answer. Complete files are compared with the present ones."""
+        """Collect the file edits of an answer. A complete file becomes the edits between it and the present one."""
         self.complete = response.files
         self.edits = {name: edits_between(self._shown(name), content) for name, content in response.files.items()}
         self.edits |= response.edits
 
     def _replaces(self, old: str, new: str) -> bool:
-        """Return whether an edit replaces a line that rests on one learning by a line that rests on another."""
+        """Return whether an edit removes a line that rests on `old`, or replaces it by one that rests on `new`.
+
+        `old` and `new` are the texts of learnings.
+        """
         for name, edits in self.edits.items():
             file = EditedFile(self._shown(name))
             for edit in edits:
@@ -107,7 +110,7 @@ class FileFold:
         return False
 
     def _behind(self, line: str) -> LearningRow | None:
-        """Return the earlier learning that a line mostly repeats, or None."""
+        """Return the earlier learning with most of a line's words, or None."""
         near = self.draft.nearest(any_term(significant(line)), NEAREST)
         found = [known for known in near if known.id not in self.taught and rests_on(line, known.content)]
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
@@ -169,7 +172,7 @@ class FileFold:
     # --- lines ---
 
     def _basis_of(self, name: str, line: Line, replaced: str, section: str) -> Basis | None:
-        """Return what a new line rests on, or None if it is refused."""
+        """Return the evidence of a new line, or refuse the line and return None."""
         basis = self._basis(line)
         if basis is not None and basis.turn is not None and not self.rulings.keeps(basis.turn.logged.id):
             return None
@@ -264,7 +267,7 @@ class FileFold:
         )
 
     def _resting(self, text: str) -> NewLearning | None:
-        """Return the new learning with most of a line's words; a single new learning needs none of them."""
+        """Return the batch's new learning that a line rests on: the one with most of its words, or the only one."""
         words = content_words(text)
         found = {number: share(words, content_words(taught.content)) for number, taught in self.taught.items()}
         best = max(found, key=lambda number: found[number], default=None)
@@ -304,7 +307,7 @@ class FileFold:
         return joined([content, *asked]) if asked else content
 
     def _take_out_past(self) -> None:
-        """Remove reminders whose day had passed at the time of the last turn."""
+        """Remove reminders from context.md whose day had passed at the time of the batch's last turn."""
         shown = self._shown("context.md")
         last = max((turn.logged.timestamp for turn in self.turns.batch.values()), default=0.0)
         new, gone = without_past_reminders(shown, last)
@@ -317,7 +320,7 @@ class FileFold:
         return shown_to(name, self._latest(name), self._projects)
 
     def _whole(self, name: str, shown: str, new: str) -> str:
-        """Return the whole file after a change of the part that the curator saw."""
+        """Return the whole new file: `new` is the edited part, `shown` that part as the curator saw it."""
         return merged(self._latest(name), new, split(shown).sections) if name in SECTIONED else new
 
     def _latest(self, name: str) -> str:

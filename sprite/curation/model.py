@@ -178,7 +178,7 @@ async def _body(response: Response) -> bytes:
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise ModelError(f"its answer has more than {MAX_BODY_BYTES // 2**20} MiB")
+            raise ModelError(f"the model's answer has more than {MAX_BODY_BYTES // 2**20} MiB")
     return bytes(body)
 
 
@@ -283,7 +283,7 @@ class RefusedError(UnusableAnswerError):
 class Answer:
     """A model's answer to one curator call; `usage` in tokens, `asked` is the requested model.
 
-    `lost_call` is the row that counts it as lost until its curation is logged.
+    `lost_call` is the id of the log's row that counts the call as failed until its curation is logged.
     """
 
     text: str
@@ -305,7 +305,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why an answer is unusable: `reason` for the log, `words` for people, with the model's own if it refused."""
+    """The reason why an answer is unusable: `reason` for the log, `words` for people."""
 
     reason: str
     words: str
@@ -314,9 +314,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The turns of a call as an inclusive range, and its extraction generation.
+    """The turns that a call asks about, as an inclusive range of ids, and the number of their extraction.
 
-    `again`: an answer in a wrong format may be requested a second time.
+    `again`: after an answer in a wrong format, the call may be repeated once.
     """
 
     first: int
@@ -328,8 +328,8 @@ class Asked:
 class CuratorModel:
     """Call the curator's model; close it at the end.
 
-    `on_lost` logs an answer without a curation and returns the row's id. A usable answer has such a row until its
-    curation is logged.
+    `on_lost` logs a call of which no curation is logged, and returns the row's id. A usable answer also has such a
+    row until its curation is logged.
     """
 
     def __init__(self, settings: Settings, on_lost: Callable[[Answer, str, Asked | None], Awaitable[int]]) -> None:
@@ -346,7 +346,10 @@ class CuratorModel:
         await self._api.aclose()
 
     async def ask(self, prompt: CuratorPrompt, asked: Asked) -> Answer:
-        """Return an answer worth logging. UnusableAnswerError if there is none, another ModelError for an outage."""
+        """Return the curator's answer, ready for the log. Repeat the call once after a wrong format, if `asked` allows.
+
+        UnusableAnswerError if the answer is unusable, another ModelError for an outage.
+        """
         answer = await self._answer(prompt, asked)
         if not await _is_usable(answer.text) and asked.again:
             log.warning("the curator's answer was not in the format; asking once more")
@@ -369,7 +372,7 @@ class CuratorModel:
         return replace(answer, lost_call=await self._on_lost(answer, NOT_LOGGED, asked))
 
     async def read(self, system: str, user: str, max_tokens: int) -> str:
-        """Return the answer to a prompt that is not about memory. Errors as for `ask`."""
+        """Return the model's answer to a prompt that is not about memory. Errors as for `ask`."""
         answer, fault = await self._call(self._settings.curator_model, system, user, max_tokens)
         await self._on_lost(answer, "a question about untrusted text", None)
         if fault is not None:

@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"\.\w{1,10}")
 
 
 async def without_old_files(answer: Curation, memory: MemoryDB, transcript: TranscriptDB, workspace: Path) -> Curation:
-    """Return a decided batch that also removes the old lines of files.md."""
+    """Return a decided batch whose decision also removes the old lines of files.md."""
     parts = read_decision(answer.decision_json or "[]")
     # The decision's own version of the file is not in memory yet.
     written = [part.content for part in parts if isinstance(part, Written) and part.name == NAME]
@@ -56,7 +56,10 @@ async def without_old_files(answer: Curation, memory: MemoryDB, transcript: Tran
 
 
 def _standing_since(versions: Sequence[FileVersion], since: float) -> frozenset[str]:
-    """Return the curator's lines in the version of that time. A person's lines are never removed as old."""
+    """Return the lines that files.md already had at a time, without lines that a person wrote.
+
+    A person's lines are never removed as old.
+    """
     old: frozenset[str] = frozenset()
     persons: set[str] = set()
     before: frozenset[str] = frozenset()
@@ -71,7 +74,10 @@ def _standing_since(versions: Sequence[FileVersion], since: float) -> frozenset[
 
 
 def _own_entries(content: str) -> list[str]:
-    """Return the entries of the user's part without pinned ones. A project's files may be on another computer."""
+    """Return the list entries of the user's part, without pinned ones.
+
+    Entries in a project's section are left out: their files may be on another computer.
+    """
     found: list[str] = []
     is_own, is_pinned = True, False
     lines = content.split("\n")
@@ -101,14 +107,14 @@ def named_files(line: str) -> list[str]:
 
 
 async def _is_old(paths: Sequence[str], transcript: TranscriptDB, workspace: Path, since: float) -> bool:
-    """Return whether none of the files is kept on disk, and no turn since then mentions any."""
+    """Return whether none of the files is kept on disk, and no turn since a time mentions any of them."""
     if not paths or await asyncio.to_thread(lambda: any(_is_kept(workspace, path) for path in paths)):
         return False
     return not await transcript.mentions({path.rstrip("/").rpartition("/")[2] for path in paths}, since)
 
 
 def _is_kept(workspace: Path, path: str) -> bool:
-    """Return whether a file exists, in a folder for files to keep. If the disk does not say, it does."""
+    """Return whether a file exists outside temporary and download folders; True if the disk does not answer."""
     if any(folder.casefold() in _PASSING for folder in path.split("/")[:-1]):
         return False
     try:

@@ -43,7 +43,7 @@ FEW_SECONDS_AWAKE = 600.0
 
 
 class Rest:
-    """Call `on_rest` once when a conversation has been idle for `seconds`.
+    """Wait until a conversation has been idle for `seconds`, then call `on_rest` once.
 
     `can_sleep`: the machine may sleep, so it must stay awake until then. `is_left` returns whether no client is
     connected.
@@ -61,7 +61,7 @@ class Rest:
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether the machine should stay awake until the conversation has rested and is curated."""
+        """Return whether the idle timer runs: the machine should stay awake until it ends and the turns are curated."""
         return self._timer is not None
 
     def begin(self, least: float = 0.0) -> None:
@@ -171,7 +171,7 @@ class ObservationProcessor:
             await self._await_rest()
 
     async def take_up(self) -> None:
-        """Request a flush of turns that an earlier process left: if they are enough for a call, or were tried already.
+        """Request a flush of turns that an earlier process left: if they are enough for a call, or a call was tried.
 
         Otherwise wait until the conversation is idle.
         """
@@ -192,7 +192,7 @@ class ObservationProcessor:
             self._rest.end()
 
     async def _few_wait(self) -> float:
-        """Return the seconds until even fewer turns than `least_turns` justify a model call."""
+        """Return the seconds to wait until fewer turns than `least_turns` are curated, too."""
         at = await self._transcript.curations.newest_batch_at()
         # The clock may have been set back since.
         return 0.0 if at is None else min(self._few_seconds, max(0.0, at + self._few_seconds - time.time()))
@@ -211,7 +211,7 @@ class ObservationProcessor:
         return await self._flush_within(seconds, least=1)
 
     async def session_ended(self, seconds: float, *, is_stopping: bool = False) -> None:
-        """Curate waiting turns if they are worth a call, with the deadline of `flush_all_within`.
+        """Curate waiting turns if there are enough for a call, with the deadline of `flush_all_within`.
 
         If the process `is_stopping`, a few turns are left to the next process, because the model may be
         unreachable now.
@@ -322,7 +322,7 @@ class ObservationProcessor:
             await self._await_rest()
 
     async def _next_batch(self, least: int) -> list[Observation]:
-        """Return the oldest waiting turns, or none if fewer than `least` wait and no flush began with them."""
+        """Return the oldest waiting turns, or none if fewer than `least` wait and no earlier flush included them."""
         if await self._transcript.waiting_count() >= least:
             (newest,) = await self._transcript.newest_waiting(1)
             self._begun_through = newest.id

@@ -64,7 +64,7 @@ After a turn with `undone="true"` the user took its file changes back: the files
 
 @dataclass(frozen=True, slots=True)
 class OpenLearning:
-    """An active learning that may matter to the batch; the curator names it by its id.
+    """A valid learning that may matter to the batch; the curator names it by its id.
 
     `origin` is the speaker. `at` is the time of the words in Unix seconds. `action` has its time and repeat.
     """
@@ -225,7 +225,7 @@ def _turn_parts(turn: Observation, tz: str | None, cut: int | None, tools: int |
 
 
 def _said(turn: Observation, cut: int | None) -> Iterator[str]:
-    """Yield the parts of a message, with the pasted ones marked."""
+    """Yield the parts of a user's message, with the pasted ones marked. `cut` limits the length of each part."""
     at = 0
     for start, end in turn.pasted:
         yield _text(turn.user_message[at:start], cut)
@@ -247,7 +247,7 @@ def _tool(call: Mapping[str, Any], cut: int | None) -> str:
 
 
 def _input(value: Any, cut: int | None) -> str:
-    """Return a tool's input as JSON that stays valid when cut."""
+    """Return a tool's input as JSON. With `cut`, long strings are cut so that the JSON stays valid."""
     if cut is not None and isinstance(value, Mapping):
         value = {key: _cut(item, cut) if isinstance(item, str) else item for key, item in value.items()}
     text = _json(value)

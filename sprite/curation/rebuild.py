@@ -81,7 +81,10 @@ class Reextraction:
         return Estimate(left, calls, tokens, written, model, usd)
 
     async def run(self, on_turns: Callable[[int], None]) -> int:
-        """Process the remaining turns and activate the new generation. Return it. SpriteError if a call fails."""
+        """Process the remaining turns, activate the new generation and return its number.
+
+        SpriteError if a call fails.
+        """
         generation, turns = await self._left()
         size = self._settings.batch_turns
         async with self._aside() as aside:
@@ -108,9 +111,9 @@ class Reextraction:
         return generation
 
     async def _keep(self, aside: _Aside, curation: Curation | None, batch: Sequence[Observation]) -> int:
-        """Log and apply an answer; return the number of turns that it covers.
+        """Log an answer and apply it to the new memory; return the number of turns that it covers.
 
-        None stands for a turn that was quarantined: 1.
+        Without an answer, the first turn was quarantined: return 1.
         """
         if curation is None:
             return 1
@@ -119,7 +122,7 @@ class Reextraction:
         return len(covered)
 
     async def _left(self) -> tuple[int, list[Observation]]:
-        """Return (current generation, curated turns not covered by it)."""
+        """Return (number of the current re-extraction, turns that it has not covered yet)."""
         _, active = await self._transcript.curations.activation()
         newest = await self._transcript.curations.newest_generation()
         generation = newest if newest > active else active + 1
@@ -135,7 +138,7 @@ class Reextraction:
 
     @asynccontextmanager
     async def _aside(self) -> AsyncIterator[_Aside]:
-        """Yield an empty memory in a temporary folder. All its learnings are in the log as well."""
+        """Yield an empty memory in a temporary folder, in which the re-extraction builds the new one."""
         folder = self._settings.run / "re-extract"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -188,10 +191,10 @@ class Regrowth:
         self._changes = [change for change in changes if change.id not in done]
 
     async def come_to(self, turns: Sequence[Observation]) -> None:
-        """Apply users' changes made before the last of these turns.
+        """Apply users' changes up to the end of these turns.
 
-        A change of an action or a learning follows the answer about the turn that taught it, even if that turn ended
-        later.
+        A change of an action or a learning follows the answer about the turn that taught it, even if that turn
+        ended later.
         """
         waiting, self._changes = self._changes, []
         for change in waiting:
@@ -245,7 +248,7 @@ class Difference:
 
 
 async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[], None]) -> tuple[int, list[Difference]]:
-    """Return the number of decisions in memory and those that would differ today.
+    """Check every logged decision with today's guards. Return their number, and those that would differ today.
 
     The guards see memory as the earlier decisions made it. `scratch` is a folder for a temporary memory.db.
     """

@@ -99,7 +99,7 @@ class Rulings:
     is_off: bool = False
 
     def of(self, item: Item) -> Ruling:
-        """Return the verdict on a line."""
+        """Return the verdict on a line. Without one, add the line to `asked`, and return `otherwise`."""
         if (ruling := self.known.get(item.key)) is not None:
             return ruling
         if self.is_off:
@@ -135,7 +135,7 @@ def request_hash(verification_json: str | None) -> str | None:
 
 
 def keep_item(turn_id: int) -> Item:
-    """Return the question whether a message may be kept."""
+    """Return the item that asks the verifier whether a message may be kept."""
     return Item("keep", f"t{turn_id}", turn_id)
 
 
@@ -164,7 +164,10 @@ def build_request(items: Iterable[Item], turns: Turns, tz: str | None) -> Reques
 
 
 def _message(turn: Turn, quotes: Sequence[str] | None, turns: Turns, tz: str | None) -> str:
-    """Return a message with the question before it; `quotes` is None for a message that no line cites."""
+    """Return a message for the verifier, with the agent's question before it.
+
+    `quotes` are the quotes from it, None if no line cites the message.
+    """
     at = datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(tz) if tz else None)
     said = _escape(_cut(turn.own, quotes or ()))
     message = f'<message id="t{turn.logged.id}" at="{at:%a %Y-%m-%d %H:%M}">{said}</message>\n'

@@ -68,7 +68,7 @@ def _verifies(verification: Verification, scrubber: Scrubber) -> bool:
 
 
 async def _extractions(transcript: TranscriptDB) -> AsyncIterator[list[Curation]]:
-    """Yield the rows of every extraction, oldest first; the last may still be incomplete."""
+    """Yield the rows of every extraction, oldest first; the last one may be a re-extraction that is not finished."""
     curations = transcript.curations
     taken_over = await curations.activations()
     ends = [*(row.id - 1 for row in taken_over), LARGEST_ROW_ID]
@@ -80,7 +80,7 @@ async def _extractions(transcript: TranscriptDB) -> AsyncIterator[list[Curation]
 
 
 class DecisionScrubber:
-    """Scrub decisions in fold order, and track which learnings and actions are gone."""
+    """Scrub decisions in the order of the log, and track which learnings and actions are gone."""
 
     def __init__(self, made: Plan, changes: Mapping[int, Curation]) -> None:
         self._changes = changes
@@ -100,7 +100,7 @@ class DecisionScrubber:
         return [left for part in parts for left in self._left(part)]
 
     def _change(self, row: Curation, parts: Sequence[effects.Part]) -> Sequence[effects.Part]:
-        """Return the decision about an action change that loses its text."""
+        """Return the decision about an action's change without the text that a forget removes from the change."""
         try:
             was, now = read_record(row.response), read_record(self._responses[row.id])
         except ValueError:

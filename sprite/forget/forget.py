@@ -43,12 +43,15 @@ _LARGEST_SEARCHED, _MOST_SEARCHED, _MOST_FILES = 1024 * 1024, 64 * 1024 * 1024, 
 
 
 class Store(Protocol):
-    """A database or folder with people's words, or what derives from them, in which to forget."""
+    """A database or folder with people's words or data derived from them, from which a forget removes text."""
 
     name: ClassVar[str]
 
     async def find(self, made: Plan, /) -> list[Place]:
-        """Return the places of forgotten text: what `remove` would remove, or what it left over (`made.is_done`)."""
+        """Return the places of forgotten text in this store.
+
+        Before `remove`, they are what it would remove; afterwards (`made.is_done`), what it left over.
+        """
 
     async def remove(self, made: Plan, /) -> None:
         """Remove the forgotten text from this store."""
@@ -143,7 +146,7 @@ class FileStore:
                 path.unlink(missing_ok=True)
 
     def _keeps(self, path: Path) -> bool:
-        """Return whether a file is scrubbed row by row, or was not made by memory."""
+        """Return whether this store must leave a file: a database, or a file without memory's text, such as a lock."""
         settings = self._settings
         # Files that guard or identify the running process.
         left_alone = {settings.lock.name, settings.token_file.name, settings.address_file.name, MARKER}
@@ -263,7 +266,7 @@ class MemoryStore:
 
 
 class StayingStore:
-    """Text that a forget leaves: deployed files, the person's own files, and learnings that say more."""
+    """Text that a forget finds but leaves: deployed files, the person's own files, and learnings that say more."""
 
     name: ClassVar = "a file of yours, which stays"
 
@@ -288,7 +291,7 @@ class StayingStore:
         ]
 
     async def remove(self, _: Plan) -> None:
-        """Do nothing: only the text's owner changes it."""
+        """Do nothing: only the text's owner may change it."""
 
     def _own(self, scrubber: Scrubber) -> Iterator[Place]:
         left, workspace = _MOST_SEARCHED, self._settings.workspace
@@ -321,7 +324,7 @@ _OF_TURNS = frozenset({"chat_messages", "missions", "session_titles"})
 
 
 def _left_of(text: SeenText, made: Plan) -> SeenText:
-    """Return the new version of a text that users see."""
+    """Return a text from workspace.db without the forgotten words."""
     value = json.loads(text.text) if text.is_json else text.text
     scrubber = made.at_source if text.owner in made.source_missions else made.scrubber
     # A person's own text goes only if it has the exact words.
@@ -334,7 +337,7 @@ def _left_of(text: SeenText, made: Plan) -> SeenText:
 
 
 def _goes_whole(text: SeenText, made: Plan) -> bool:
-    """Return whether a text belongs to a turn, card or session that loses everything."""
+    """Return whether a text belongs to a turn, card or session that is forgotten as a whole."""
     return text.owner is not None and text.owner in {*made.emptied_missions, *made.cards, made.session}
 
 
@@ -414,7 +417,7 @@ class Forgetter:
         following: Sequence[Store | None],
         step: Step = lambda: None,
     ) -> None:
-        """`following` are the stores of other packages that derive from the log, if in use. See `steps` for `step`."""
+        """`following` are the stores of other packages that derive from the log. `step` is called at each step."""
         self._marker = settings.run / MARKER
         self._transcript = transcript
         self._memory = memory
@@ -451,7 +454,7 @@ class Forgetter:
     async def forget(self, target: Target, *, sure: bool) -> Plan:
         """Remove a target from every store; `search` then looks for what is left.
 
-        PeerError if nothing matches, or if it is too much without `sure`.
+        PeerError if nothing matches, or if more than MANY_TURNS turns change and `sure` is False.
         """
         # An edit between the plan and the write would restore the forgotten text.
         async with self._projection.held():
@@ -502,7 +505,7 @@ class Forgetter:
     @staticmethod
     def _refuse_nothing(made: Plan, found: list[Place]) -> None:
         if not found and not made.observations and not made.curations:
-            raise PeerError("Nothing in memory matches that.", code="not_found")
+            raise PeerError("Nothing in memory matches what you want to forget.", code="not_found")
 
 
 def _told(made: Plan, gone: Sequence[Place], still: Sequence[Place]) -> Forgotten:

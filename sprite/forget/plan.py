@@ -47,7 +47,7 @@ _Row = TypeVar("_Row", LearningRow, Observation, Curation)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a forget: exactly one field is set."""
+    """The target of a forget, as a person names it: exactly one field is set."""
 
     text: str | None = None
     turn: int | None = None
@@ -65,7 +65,7 @@ class Target:
 
 @dataclass(slots=True)
 class Plan:
-    """The planned changes: new rows by id. `whole_turns` lose all their content."""
+    """The planned changes of a forget: new rows of turns and curations by id. `whole_turns` lose all their content."""
 
     by: str
     scrubber: Scrubber
@@ -106,7 +106,7 @@ class Plan:
         }
 
     def again(self) -> Plan:
-        """Return a plan for the same target that plans no change yet."""
+        """Return a plan for the same target without any changes yet."""
         return Plan(
             self.by, self.scrubber, self.at_source, self.sources, self.teaching, self.session, set(self.whole_turns)
         )
@@ -129,7 +129,7 @@ class Plan:
         return True
 
     def note(self, curation: Curation, response: str) -> None:
-        """Record the new version of an answer, an edit or an action change."""
+        """Record the new text of a curation, such as an answer, an edit or an action change."""
         self.curations[curation.id] = response
         before, after = _edited(curation), _edited(replace(curation, response=response))
         if before is not None:
@@ -147,7 +147,7 @@ class Plan:
         self.lines += _line_count(before) - _line_count(after or "")
 
     def say(self, where: str, before: str, after: str) -> None:
-        """Record each part of a text that is removed, for the preview: a sentence, a line, or a marked part."""
+        """Compare two versions of a text; record each removed sentence, line or marked part for the preview."""
         if (parts := _parts_lost(before, after)) is not None:
             for part in parts:
                 self.tell(where, part)
@@ -207,7 +207,7 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB, step:
 
 
 async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB, step: Step) -> None:
-    """Add the new version of every row that contains the target."""
+    """Add the new version of every row that contains the target to the plan."""
     made.typed = {line.strip() async for lines in _typed(transcript) for line in lines}
     made.gone = await _gone_learnings(made, memory)
     async for turn in all_rows(transcript.observations_after):
@@ -298,7 +298,10 @@ async def _plan_turns(
 
 
 async def _others_words(turns: Collection[int], taught: _Answers, transcript: TranscriptDB) -> set[str]:
-    """Return words that stay even if the turns used them: from templates, people's edits and other turns' learnings."""
+    """Return the words that forgetting a learning never removes, because others use them.
+
+    They come from templates, people's edits, and other turns' learnings.
+    """
     words = words_of(template(name) for name in CURATED)
     async for lines in _typed(transcript):
         words |= words_of(lines)
@@ -349,7 +352,10 @@ async def _plan_learning(
 
 
 def _own_quotes(gone: Sequence[_Cited], stays: Sequence[_Cited]) -> list[str]:
-    """Return the quotes of forgotten learnings. A quote that others share stays if it contains the learning's words."""
+    """Return the quotes of forgotten learnings that are removed, too.
+
+    A quote stays if it contains the learning's words and another learning shares it.
+    """
     kept, others = Statements(statement(each.content) for each in stays), {core(each.quote) for each in stays}
     content = Statements([statement(gone[0].content)])
     quotes = dict.fromkeys(each.quote for each in gone if each.quote)
@@ -364,7 +370,7 @@ async def _words_of_its_own(
     transcript: TranscriptDB,
     step: Step,
 ) -> set[str]:
-    """Return those of a learning's words that people and turns use for nothing else."""
+    """Return those of a learning's words that no other text of people or turns contains."""
     async for turn in all_rows(transcript.observations_after):
         step()
         texts = _texts(turn)
@@ -418,7 +424,7 @@ def _scrubbed_verdict(curation: Curation, scrubber: Scrubber) -> str:
 
 
 def _edited(curation: Curation) -> str | None:
-    """Return the file content of an edit or a drift, or None."""
+    """Return the new file content in an edit or a drift, or None for any other curation."""
     if curation.kind not in {"edit", "drift"}:
         return None
     try:
@@ -468,7 +474,7 @@ async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
 
 
 def _action_words(response: str) -> str:
-    """Return the text in a row about an action or a rule, one item per line."""
+    """Return the text of a row about an action, a learning or a rule, one item per line."""
     try:
         row = json.loads(response)
     except ValueError:
@@ -487,7 +493,7 @@ def _line_count(text: str) -> int:
 
 
 def _parts_lost(before: str, after: str) -> list[str] | None:
-    """Return the parts that marks stand for, or None if the texts differ otherwise."""
+    """Return the parts of `before` that FORGOTTEN marks replace in `after`, or None if the texts differ otherwise."""
     first, *rest = after.split(FORGOTTEN)
     if not rest or not before.startswith(first) or not before.endswith(rest[-1]):
         return None

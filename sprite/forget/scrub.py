@@ -23,9 +23,10 @@ from sprite.storage.connection import to_json
 class Scrubber:
     """Remove a `text` in any case and white space, or `statements`, from texts.
 
-    Learnings of which the content `stays` stay, even where a statement contains or overlaps them. `words` stand nowhere
-    but in forgotten text, so sentences and lines with one of them go. Lines and learnings that equal one of `lines` go.
-    So do learnings that cite `turns`, and those that cite `sources` by one of the `quotes`: they are other wordings.
+    Learnings with a content in `stays` stay, even where a statement contains or overlaps them. `words` occur only
+    in forgotten text, so sentences and lines with one of them are removed. Lines and learnings that equal one of
+    `lines` are removed. So are learnings that cite `turns`, and those that cite `sources` by one of the `quotes`,
+    because they repeat the forgotten learning in other words.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Scrubber:
     # --- sentences ---
 
     def sentences(self, text: str) -> str:
-        """Return a text without what is forgotten and without sentences that have words of it alone."""
+        """Return a text without the forgotten words and without sentences that contain one of `words`."""
         text = self.text(text)
         if not self._may_have_own(text) and FORGOTTEN not in text:
             return text
@@ -120,11 +121,11 @@ class Scrubber:
         return any(word in visible for word in self.words)
 
     def has_own(self, text: str) -> bool:
-        """Return whether a text has one of the forgotten words that occur nowhere else."""
+        """Return whether a text has one of the `words` that occur only in forgotten text."""
         return self._may_have_own(text) and not self.words.isdisjoint(content_words(text.replace(FORGOTTEN, "")))
 
     def _own(self, text: str) -> list[Span]:
-        """Return the parts of a sentence with words of the forgotten text alone, between statements that stay."""
+        """Return the parts of a sentence that contain one of `words`, between statements that stay."""
         if not self.has_own(text):
             return []
         whole = (len(text) - len(text.lstrip()), len(text.rstrip(" \t.!?\"')")))
@@ -133,11 +134,14 @@ class Scrubber:
     # --- lines ---
 
     def takes_line(self, line: str) -> bool:
-        """Return whether forgetting changes a file's line."""
+        """Return whether a line of a file is removed or changed."""
         return self._line(line) != line
 
     def lines(self, text: str, *, keep: Collection[str] = ()) -> str:
-        """Return a file without forgotten lines; `keep` lines go only if they say what is forgotten."""
+        """Return a file's text without forgotten lines.
+
+        A line in `keep` is removed only if it says what is forgotten.
+        """
         kept = []
         for line in text.split("\n"):
             if line.strip() in keep and not self.finds(line) and core(line) not in self._cores:
@@ -207,7 +211,7 @@ def _says_anything(text: str) -> bool:
 
 
 def _replaced(text: str, spans: Sequence[Span], mark: str) -> str:
-    """Return a text with a mark in place of each span; the white space around it stays."""
+    """Return a text with `mark` in place of each span; the white space around each span stays."""
     parts, at = [], 0
     for start, end in spans:
         inner = text[start:end]
@@ -218,7 +222,7 @@ def _replaced(text: str, spans: Sequence[Span], mark: str) -> str:
 
 
 def _tidy(line: str) -> str:
-    """Return a line without dangling separators from the cut."""
+    """Return a line without separators and spaces that dangle after a removal."""
     line = re.sub(r"(?<=\S)\s{2,}(?=\S)", " ", line)
     return _LOOSE_START.sub(r"\1", _LOOSE_END.sub(r"\1", line))
 
@@ -239,7 +243,7 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 
 class ActionScrubber:
-    """Scrub rows in order, oldest first, and track which actions are gone.
+    """Scrub logged changes of actions in order, oldest first, and track which actions are gone.
 
     `missions` are the missions of whole forgotten turns. `learnings` maps forgotten learnings' numbers to their
     contents.
@@ -252,7 +256,7 @@ class ActionScrubber:
         self._gone: set[int] = set()
 
     def row(self, curation_id: int, response: str) -> str:
-        """Return a row's new text, unchanged if it keeps everything."""
+        """Return a row's new text; unchanged if it has no forgotten text."""
         try:
             record = read_record(response)
         except ValueError:
@@ -267,7 +271,7 @@ class ActionScrubber:
         return response if not self._empty(record) else write_record(record)
 
     def _empty(self, record: Changed) -> bool:
-        """Scrub a row in place. Return whether anything was removed."""
+        """Remove forgotten text from a record in place. Return whether anything was removed."""
         is_gone = record.action in self._gone or self._is_of_gone_learning(record)
         if is_gone:
             record.of = Known(FORGOTTEN)
@@ -316,7 +320,10 @@ def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, s
 
 
 def rule_without(response: str, scrubber: Scrubber) -> str:
-    """Return the new text of a rule's row. A rule that rests on forgotten text is gone, or else its examples are."""
+    """Return the new text of a rule's row.
+
+    A rule that rests on forgotten text is removed; any other rule loses only its examples with such text.
+    """
     try:
         offer = read_rule(response)
     except ValueError:

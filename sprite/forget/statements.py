@@ -36,7 +36,7 @@ _SUBJECT = re.compile(r"(?:the\s+)?user(?:['’]s)?\s+", re.IGNORECASE)  # noqa:
 
 
 def core(text: str) -> str:
-    """Normalize a learning or line: no list mark, subject ("The user ..."), case or punctuation."""
+    """Normalize a learning or line, without list mark, subject ("The user ..."), case and punctuation."""
     return said(_SUBJECT.sub("", _unmarked(text), count=1))
 
 
@@ -48,9 +48,9 @@ def _unmarked(text: str) -> str:
 class Statement:
     """A sentence by the forms of its words.
 
-    A sentence about the user ("lives in Lund") is found at the start of a clause, after a word for the user, or after
-    its own article (`lead`): "My sister lives in Lund" says something else. One that `names` its subject ("Bo lives in
-    Lund") is also found elsewhere in a clause.
+    A sentence about the user ("lives in Lund") is found at the start of a clause, after a word for the user, or
+    after its own article (`lead`): "My sister lives in Lund" says something else. A sentence that `names` its
+    subject ("Bo lives in Lund") is also found elsewhere in a clause.
     """
 
     forms: tuple[str, ...]
@@ -122,7 +122,7 @@ class Statements:
 
 
 def _says(each: Statement, text: str, tokens: Sequence[tuple[str, int, int]], first: int, last: int) -> bool:
-    """Return whether these words are the whole statement and about the same thing."""
+    """Return whether the tokens from `first` to before `last` say a statement about the same subject."""
     start, end = tokens[first][1], tokens[last - 1][2]
     if last < len(tokens) and tokens[last][1] == end and not tokens[last][0].isalnum():
         # A sign that belongs to the last word: "C++", "4.5".
@@ -138,7 +138,7 @@ def _says(each: Statement, text: str, tokens: Sequence[tuple[str, int, int]], fi
 
 
 def without(spans: Iterable[Span], kept: Iterable[Span]) -> list[Span]:
-    """Return spans, sorted and joined, without the parts that are kept.
+    """Return the spans, sorted and joined, without the parts inside `kept` spans.
 
     A kept span that contains a span keeps it whole. A kept span equal to one keeps nothing.
     """

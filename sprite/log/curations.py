@@ -110,7 +110,7 @@ class Curation:
 class Drift:
     """New content of a memory file, changed on disk while the agent worked, that waits for the person's decision.
 
-    `was` is the former content, for a file that no curation makes.
+    `was` is the former content of a deployed file, None for a curated file.
     """
 
     curation_id: int
@@ -153,22 +153,22 @@ class Curations(Tables):
         return curation_id
 
     async def append_event(self, curation: Curation) -> Curation:
-        """Log a change of an action or a learning, or a batch of a re-extraction.
+        """Log any change except a batch of the current extraction; return it with its id.
 
-        Memory changes when all batches of a re-extraction are done.
+        A batch of a re-extraction changes memory only when all its batches are done.
         """
         curation_id = await self._db.transact(lambda tx: append(tx, curation))
         return (await self._select("WHERE id = ?", (curation_id,)))[0]
 
     async def append_said(self, kind: Literal["edit", "drift"], response: Mapping[str, Any]) -> int:
-        """Log a person's change to memory, or a file's drift; return the curation's id.
+        """Log a person's edit of a file, a file's drift, or a decision on a drift; return the curation's id.
 
-        A drift has `name` and `content`; its end has `name`, and the drift's id in `accepted` or `rejected`.
+        A drift has `name` and `content`; a decision has `name`, and the drift's id in `accepted` or `rejected`.
         """
         return (await self.append_event(Curation(kind=kind, response=to_json(response)))).id
 
     async def has_note_of(self, mission_id: str) -> bool:
-        """Return whether an action's history contains the end of this schedule's mission."""
+        """Return whether a logged action change records the end of this schedule's mission."""
         found = await self._db.fetch_value(
             "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'action' AND json_valid(response) "
             "AND json_extract(response, '$.op') = 'noted' AND json_extract(response, '$.mission') = ?)",
@@ -208,15 +208,15 @@ class Curations(Tables):
         return {said["name"]: Drift(id_, said["name"], at, said["content"], said.get("was")) for id_, at, said in found}
 
     async def after(self, curation_id: int, limit: int = 100) -> list[Curation]:
-        """Return the events above a cursor of every generation, oldest first."""
+        """Return the events above an id, of all extractions, oldest first."""
         return await self._select("WHERE id > ? ORDER BY id LIMIT ?", (curation_id, limit))
 
     async def before(self, curation_id: int | None, limit: int) -> list[Curation]:
-        """Return the newest events (below an id) of every generation, newest first."""
+        """Return the newest events (below an id), of all extractions, newest first."""
         return await self._select("WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (curation_id, limit))
 
     async def activation(self, until: int = LARGEST_ROW_ID) -> tuple[int, int]:
-        """Return (curation, generation) of the extraction in use at an event: (0, 0) for the first."""
+        """Return (curation, generation) of the extraction that was in use at event `until`: (0, 0) for the first."""
         row = await self._db.fetch_one(_ACTIVATION, (until,))
         return (int(row[0]), int(row[1])) if row else (0, 0)
 
@@ -225,7 +225,7 @@ class Curations(Tables):
         return await self._select("WHERE kind = 'edit' AND decision_json IS NOT NULL ORDER BY id", ())
 
     async def fold(self, above: int, until: int, generation: int, limit: int = 100) -> list[Curation]:
-        """Return the events in (above, until] that memory is made of, oldest first."""
+        """Return the events in (above, until] that make memory in a generation of extraction, oldest first."""
         return await self._select(
             "WHERE id > ? AND id <= ? AND (kind <> 'batch' OR generation = ?) ORDER BY id LIMIT ?",
             (above, until, generation, limit),
@@ -245,7 +245,10 @@ class Curations(Tables):
         )
 
     async def extraction(self, generation: int, before: int = LARGEST_ROW_ID) -> list[Curation]:
-        """Return the answers of a re-extraction below a row, oldest first, each dated by its last turn."""
+        """Return the answers of a re-extraction with ids below `before`, oldest first.
+
+        Each one is dated by the last turn of its range.
+        """
         rows = await self._db.fetch_all(
             f"SELECT {_ROW}, (SELECT timestamp FROM observations o WHERE o.id = c.last_observation_id) AS ended "  # noqa: S608
             "FROM curations c WHERE kind = 'batch' AND generation = ? AND id < ? ORDER BY id",
@@ -255,7 +258,7 @@ class Curations(Tables):
         return [Curation(**{name: value for name, value in row.items() if name != "ended"}) for row in dated]
 
     async def peoples_changes(self, before: int = LARGEST_ROW_ID) -> list[Curation]:
-        """Return the edits of files and the changes of actions and learnings below a row, oldest first."""
+        """Return the edits of files and the changes of actions and learnings with ids below `before`, oldest first."""
         # An edit with a decision is the activation of an extraction.
         return await self._select(
             "WHERE id < ? AND (kind IN ('action', 'learning') OR (kind = 'edit' AND decision_json IS NULL)) "
@@ -264,7 +267,7 @@ class Curations(Tables):
         )
 
     async def rules(self, before: int) -> list[Curation]:
-        """Return the events of rules below a row, oldest first."""
+        """Return the events of rules with ids below `before`, oldest first."""
         return await self._select("WHERE id < ? AND kind = 'rule' ORDER BY id", (before,))
 
     async def batches(self, generation: int) -> list[tuple[int, int]]:
@@ -276,7 +279,7 @@ class Curations(Tables):
         return [(row[0], row[1]) for row in rows]
 
     async def newest_generation(self) -> int:
-        """Return the newest extraction, finished or not."""
+        """Return the number of the newest extraction, finished or not."""
         return int(await self._db.fetch_value("SELECT coalesce(max(generation), 0) FROM curations"))
 
     async def forgotten_after(self, curation_id: int) -> bool:
@@ -335,7 +338,10 @@ class LostCall:
 
 @dataclass(slots=True)
 class Failures:
-    """A turn's failed calls: in all, about it alone, and the newest one's turns and reason."""
+    """The failed model calls about a turn: their count, and the count of those about this turn alone.
+
+    `span` is the range of turns that the newest failed call asked about, `reason` its reason.
+    """
 
     calls: int = 0
     alone: int = 0
@@ -344,7 +350,7 @@ class Failures:
 
 
 class LostCalls(Tables):
-    """Read and append failed calls."""
+    """Read and append model calls without a usable answer."""
 
     @in_transaction
     def append(self, tx: sqlite3.Connection, call: LostCall) -> int:
@@ -359,7 +365,7 @@ class LostCalls(Tables):
         return cursor.lastrowid or 0
 
     async def failures(self, turns: Sequence[int], generation: int) -> dict[int, Failures]:
-        """Return each turn's failed calls in one extraction, without forgiven ones."""
+        """Return each turn's failed calls in one extraction, without those before a release from quarantine."""
         found = {turn: Failures() for turn in turns}
         first, last = min(turns), max(turns)
         forgiven = await self._forgiven(first, last)
@@ -387,7 +393,7 @@ class LostCalls(Tables):
         return {row[0]: row[1] for row in rows}
 
     async def is_model_in_doubt(self) -> bool:
-        """Return whether the newest call here is a test prompt that the model did not answer."""
+        """Return whether the newest failed call is a test prompt that the model did not answer."""
         newest = await self._db.fetch_one("SELECT reason FROM lost_calls ORDER BY id DESC LIMIT 1")
         return newest is not None and newest[0] == CONTROL_IN_VAIN
 
@@ -407,7 +413,7 @@ class Quarantine(Tables):
 
     @in_transaction
     def set_aside(self, tx: sqlite3.Connection, turn_id: int, reason: str, generation: int) -> None:
-        """Quarantine a waiting turn with the reason. Raises ValueError if it does not wait."""
+        """Quarantine a waiting turn for a reason. Raises ValueError if the turn is not waiting."""
         marked = tx.execute(
             "UPDATE observations SET processed = ? WHERE id = ? AND processed = ?", (QUARANTINED, turn_id, WAITING)
         ).rowcount
@@ -416,7 +422,7 @@ class Quarantine(Tables):
         _log(tx, turn_id, {"reason": reason}, generation)
 
     async def leave_out(self, turn_id: int, reason: str, generation: int) -> None:
-        """Set a curated turn aside for one re-extraction; it is quarantined when that is activated."""
+        """Leave a curated turn out of one re-extraction; its activation quarantines the turn."""
         await self._db.transact(lambda tx: _log(tx, turn_id, {"reason": reason}, generation))
 
     @in_transaction
@@ -431,7 +437,7 @@ class Quarantine(Tables):
 
     @in_transaction
     def take_back_newest(self, tx: sqlite3.Connection) -> None:
-        """Undo the newest quarantining, because the turn was not at fault."""
+        """Release the turn that was quarantined last, because the turn was not at fault."""
         row = tx.execute(
             f"SELECT first_observation_id, generation, {_IS_RETRY} FROM curations "  # noqa: S608 - our clause
             "WHERE kind = 'quarantine' ORDER BY id DESC LIMIT 1"
@@ -469,7 +475,7 @@ class Quarantine(Tables):
         )
 
     async def is_newest_verdict(self) -> bool:
-        """Return whether a turn was quarantined after the last curated batch."""
+        """Return whether the newest event about turns is a quarantine, not a curated batch."""
         kind = await self._db.fetch_one(
             f"SELECT kind FROM curations WHERE kind = 'batch' OR (kind = 'quarantine' AND NOT {_IS_RETRY}) "  # noqa: S608
             "ORDER BY id DESC LIMIT 1"
@@ -477,12 +483,12 @@ class Quarantine(Tables):
         return kind is not None and kind[0] == "quarantine"
 
     async def left_out(self, generation: int) -> set[int]:
-        """Return the turns that a re-extraction has set aside."""
+        """Return the turns that `leave_out` excluded from a re-extraction."""
         return set(await self._db.fetch_column(_LEFT_OUT, (generation,)))
 
     @in_transaction
     def activate(self, tx: sqlite3.Connection, generation: int, decision: str, at: float) -> int:
-        """Log the activation of a re-extraction with its decision, and quarantine the turns that it left out."""
+        """Log that a re-extraction takes effect, with its decision, and quarantine the turns that it left out."""
         tx.execute(
             f"UPDATE observations SET processed = 2 WHERE processed = 1 AND id IN ({_LEFT_OUT})",  # noqa: S608
             (generation,),

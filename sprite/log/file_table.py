@@ -1,7 +1,7 @@
-"""The person's files as known to the log: the entries of the last scan, and the person's deeds since a turn.
+"""The log's tables about the person's files: the entries of the last scan, and file changes not yet in a turn.
 
-The tables are in transcript.db, because a scan's turn and its entries are written in one transaction. Times are
-Unix seconds unless they say nanoseconds.
+The tables are in transcript.db, because a scan's turn and its entries are written in one transaction. Times are Unix
+seconds unless they say nanoseconds.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FileDeed:
 
 
 class UserFilesLog(Tables):
-    """Read and write the known files and the person's deeds."""
+    """Read and write the known files and the person's file changes."""
 
     async def known(self) -> KnownFiles:
         """Return the last scan."""
@@ -88,7 +88,7 @@ class UserFilesLog(Tables):
         return KnownFiles({entry.path: entry for entry in named}, at, more, nameless)
 
     async def keep(self, entries: Sequence[Entry], at: float, more: int) -> None:
-        """Store a scan as the last one, without a turn in the log that reports it."""
+        """Store a scan as the last one, without a turn in the log. `more` counts the omitted entries."""
         await self._db.transact(lambda tx: keep_look(tx, entries, at, more))
 
     @in_transaction
@@ -106,7 +106,7 @@ class UserFilesLog(Tables):
         return [FileDeed(row[0], row[1], os.fsdecode(row[2]), row[3]) for row in rows]
 
     async def drop_deeds(self, up_to: int) -> None:
-        """Delete the person's file changes that a turn now contains, up to this number."""
+        """Delete the person's file changes with ids up to `up_to`, because a turn now contains them."""
         await self._db.execute("DELETE FROM file_deeds WHERE id <= ?", (up_to,))
 
     async def forget(self, is_there: Callable[[str], bool], is_forgotten: Callable[[str], bool]) -> None:

@@ -26,7 +26,7 @@ from sprite.storage.connection import Database, Tables, in_transaction, open_dat
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """A log's identity, its newest turn and a curation, with their times in Unix seconds; 0 if there is none.
+    """The identity of a log, with its newest turn and one curation by id and time (Unix seconds; 0 if there is none).
 
     Identity and times never change. So a log with other values, or without these rows, is another or an older one.
     `log_id` is None in a memory.db that has seen no log yet.
@@ -406,7 +406,10 @@ class TranscriptDB(Tables):
         turn_keys: Sequence[str] = (),
         at: float | None = None,
     ) -> int:
-        """Write a turn, delete its journal and count it in its session, in one transaction; return its id."""
+        """Write a turn, delete the journal's entries with these keys, and count the turn in its session.
+
+        Return the turn's id.
+        """
         timestamp = time.time() if at is None else at
         observation_id = _add_counted(tx, observation, timestamp)
         tx.executemany("DELETE FROM turn_journal WHERE turn_key = ?", [(key,) for key in turn_keys])
@@ -520,7 +523,7 @@ class TranscriptDB(Tables):
         return {turn.id: turn for turn in found}
 
     async def waiting(self, limit: int) -> list[Observation]:
-        """Return the oldest adjacent turns that wait for curation, oldest first: the possible span of a batch."""
+        """Return the oldest turns that wait for curation, up to the first gap in their ids: one batch at most."""
         return side_by_side(await self._observations("WHERE processed = 0 ORDER BY id LIMIT ?", (limit,)))
 
     async def oldest_waiting(self) -> Observation | None:
@@ -570,7 +573,7 @@ class TranscriptDB(Tables):
         return (row[0], row[1]) if row else (0, 0)
 
     async def reach(self) -> tuple[int, int]:
-        """Return (id of the last turn before all waiting ones, number of waiting turns)."""
+        """Return (id of the last turn before the oldest waiting one, number of waiting turns)."""
         row = await self._db.fetch_one(
             "SELECT coalesce((SELECT min(id) - 1 FROM observations WHERE processed = 0), "
             "(SELECT max(id) FROM observations), 0), (SELECT count(*) FROM observations WHERE processed = 0)"
@@ -690,7 +693,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
 
 
 def _bounded(value: Any, levels: int = _MAX_LEVELS) -> Any:
-    """Return a JSON value without what is nested too deeply."""
+    """Return a JSON value in which values that are nested too deeply are replaced by a note."""
     if not isinstance(value, Mapping | list):
         return value
     if levels == 0:

@@ -124,7 +124,7 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The beginning of a turn on both sides, where a log of several people names the speaker."""
+    """The beginnings of a turn's message and reply, in which a log of several people may name the speaker."""
 
     id: int
     user_message: str
@@ -141,7 +141,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The result of one lookup: postings by word, and the number of candidate turns."""
+    """The result of one lookup: the turns of each word, the number of candidate turns, and their mean lengths."""
 
     postings: list[Postings]
     turns: int
@@ -183,7 +183,10 @@ class TurnLook:
         return Looked(postings, _turns(self._connection, filters), Means(totals[1] / rows, totals[2] / rows))
 
     def _side(self, index: Index, side: str, words: Sequence[str]) -> tuple[list[frozenset[int]], list[int]]:
-        """Return the turns with each word on one side, and their numbers: 0 if unknown, else up to MAX_POSTINGS + 1."""
+        """Return the turns with each word on one side, and how many they are.
+
+        Without filters, the number is exact up to MAX_POSTINGS; with filters, it is 0, because it is unknown.
+        """
         connection = self._connection
         # With filters, a word's frequency is unknown beforehand, so all rows that pass are read.
         most = MAX_POSTINGS + 1
@@ -207,13 +210,13 @@ class TurnLook:
         return found, counts
 
     def _speaking(self, word: str) -> int:
-        """Return the number of turns in which either side said this."""
+        """Return the number of turns in which either side said the word."""
         if word not in self._counts:
             self._counts[word] = _TURNS.count(self._connection, f"{SPOKEN} : {word}")
         return self._counts[word]
 
     def _some(self, index: Index, column: str, words: Sequence[str]) -> list[frozenset[int]]:
-        """Return the newest turns that contain each word in a column that rarely contains any."""
+        """Return the newest turns that contain each word in a column in which words are rare, such as tools."""
         # One query for all words saves one query per word.
         if not words or not index.newest(self._connection, f"{column} : {any_of(words)}", 1):
             return [frozenset()] * len(words)
@@ -306,7 +309,10 @@ def _filtered(filters: Filters) -> Index:
 
 
 def _of_projects(turn: str) -> ProjectSql:
-    """Return a condition on a turn's id that reads only the index: a turn's row can be hundreds of kilobytes."""
+    """Return a function that makes an SQL condition on a turn's project.
+
+    The condition reads only the index, because a turn's row can be hundreds of kilobytes.
+    """
 
     def condition(keys: int, own: bool) -> str:
         parts = []
@@ -336,6 +342,6 @@ def _turns(connection: sqlite3.Connection, filters: Filters) -> int:
 
 
 def _with_another(word: str, words: Sequence[str]) -> str:
-    """Return the expression for turns with a word and another one of them."""
+    """Return the FTS5 expression for turns that contain a word and at least one of the other words."""
     others = [other for other in words if other != word]
     return f"({word} AND {any_of(others)})" if others else word

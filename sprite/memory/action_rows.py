@@ -38,14 +38,14 @@ _Rule = Annotated[str, Meta(max_length=MAX_RULE_CHARS)]
 
 
 class Known(Struct, omit_defaults=True):
-    """The identity of a learned action across extractions: its learning's text and source turn."""
+    """The identity of a learning in every extraction: its text and source turn. Its number differs in each."""
 
     content: str
     turn: _Id | None = None
 
 
 class ActionRecord(Struct, tag_field="op", omit_defaults=True):
-    """One change of an action, as logged."""
+    """One change of an action, or of the user's time zone, as logged."""
 
 
 class Added(ActionRecord, tag="add"):
@@ -61,7 +61,7 @@ class Added(ActionRecord, tag="add"):
 
 
 class Changed(ActionRecord):
-    """A change of an existing action."""
+    """A change of an existing action, and who made it."""
 
     action: _Id
     by: Maker
@@ -70,7 +70,7 @@ class Changed(ActionRecord):
 
 
 class Updated(Changed, tag="update"):
-    """New values of an action; unset fields keep the old ones."""
+    """A change of an action's text, times or priority; unset fields keep the old values."""
 
     content: _Content | UnsetType = UNSET
     due: float | UnsetType | None = UNSET
@@ -80,7 +80,7 @@ class Updated(Changed, tag="update"):
 
 
 class Resolved(Changed, tag="resolve", kw_only=True):
-    """A new status of an action. `once`: only this occurrence of a repeat is done, and the action stays open."""
+    """A change of an action's status. `once`: only this occurrence of a repeat is done, and the action stays open."""
 
     status: Status
     note: _Note = ""
@@ -88,7 +88,10 @@ class Resolved(Changed, tag="resolve", kw_only=True):
 
 
 class Fired(Changed, tag="fired", kw_only=True):
-    """An action became due: `due` began the mission, `next` is the next time. `late_by` is in seconds."""
+    """An action became due and began a mission: `due` is the time that came, `next` the next one.
+
+    `late_by` is in seconds.
+    """
 
     due: float
     next: float | None = None
@@ -96,7 +99,7 @@ class Fired(Changed, tag="fired", kw_only=True):
 
 
 class Noted(Changed, tag="noted", kw_only=True):
-    """An entry in an action's history: the end of its mission, why it waits, a status, or a retry time."""
+    """A new entry in an action's history, such as the end of its mission. `status` and `due` change the action, too."""
 
     what: _Note
     status: Status | UnsetType = UNSET
@@ -153,7 +156,7 @@ _DID = {"open": "opened again", "done": "done", "dismissed": "dismissed", "faile
 
 
 def decide_action(draft: Fold) -> None:
-    """Apply one logged change of an action. Refuse an unreadable row, or one whose action does not exist."""
+    """Apply one logged change of an action. Record a refusal if the row is unreadable or the action does not exist."""
     try:
         record = read_record(draft.curation.response)
     except ValueError as error:
@@ -171,9 +174,9 @@ def decide_action(draft: Fold) -> None:
 
 
 def pass_over(draft: Fold) -> None:
-    """Advance the past due times of learned actions.
+    """Move the past due times of learned actions to their next times, when a re-extraction replaces memory.
 
-    When a re-extraction replaces memory, these actions must not fire again for them.
+    The actions must not fire again for the past times.
     """
     at = draft.curation.created_at
     for action in draft.actions.open():
@@ -182,7 +185,7 @@ def pass_over(draft: Fold) -> None:
 
 
 def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
-    """Return the action that a row names: by number if it still matches, else by its known words."""
+    """Return the action that a row is about: by number if it still matches, else by its learning's text and turn."""
     action = tx.actions.get(number)
     if of is None or (action is not None and action.is_made):
         return action
@@ -192,7 +195,10 @@ def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
 
 
 def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | None:
-    """Return the value whose text and source turn say the same as a known learning, or None."""
+    """Return the value in `found` whose text and source turn are most like those of a known learning, or None.
+
+    `found` are (value, text, source turn).
+    """
     saying = said(of.content)
     best: tuple[float, _T] | None = None
     for each, content, turn in found:
@@ -204,7 +210,7 @@ def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | N
 
 
 def find_learning(tx: Projected, number: int, of: Known) -> LearningRow | None:
-    """Return the learning that a row is about: by number if it still matches, else by its words."""
+    """Return the learning that a row is about: by number if it still matches, else by its text and turn."""
     known = tx.known(number)
     if known is not None and known.content == of.content:
         return known
@@ -219,7 +225,7 @@ def alikeness(one: str, other: str) -> float:
 
 
 def made_words(due: float | None, rrule: str | None, tz: str | None) -> str:
-    """Return the text of an action's first history entry: the time and repeat that were asked for."""
+    """Return the first entry of an action's history: the time and repeat that the author requested."""
     asked = due_words(due, rrule, tz)
     return f"made: {asked}" if asked else "made"
 
@@ -262,7 +268,7 @@ def _updated(action: Action, record: Updated) -> tuple[dict[str, Any], str]:
         columns["first_due"] = columns["due"]
     words = []
     if "content" in columns:
-        words.append("its words changed")
+        words.append("the text changed")
     if {"due", "rrule", "tz"} & set(columns):
         now = {"due": action.due, "rrule": action.rrule, "tz": action.tz} | columns
         words.append(due_words(now["due"], now["rrule"], now["tz"]) or "no time any more")

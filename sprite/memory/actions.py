@@ -200,10 +200,10 @@ class Actions:
     # --- changes by the scheduler ---
 
     async def fired(self, action_id: int, *, due: float, mission_id: str, late_by: float = 0.0) -> Action:
-        """Move `due` to the repeat's next time after now, or to None, because the mission was accepted.
+        """Log that an action's mission was accepted. Move `due` to the repeat's next time after now, or to None.
 
-        Call it after the mission is in the inbox. After a crash in between, `due` still stands, and the inbox rejects
-        the duplicate mission. A due time that was changed meanwhile stays. The status stays open.
+        Call it after the mission is in the inbox. After a crash in between, `due` still stands, and the inbox
+        rejects the duplicate mission. A due time that was changed meanwhile stays. The status stays open.
         """
 
         async def change(action: Action) -> rows.AnyChange:
@@ -239,7 +239,10 @@ class Actions:
         return await self._change(action_id, change)
 
     async def close_passed(self, under_way: Collection[int] = ()) -> None:
-        """Close the reminders whose time is over, except those whose mission is under way. See `has_passed`."""
+        """Close the reminders whose time is over, except the actions `under_way`, whose mission runs or waits.
+
+        See `has_passed`.
+        """
         for passed in await self._memory.actions("open"):
             if rows.has_passed(passed, self._clock()) and passed.id not in under_way:
                 with suppress(_NotPassedError):
@@ -257,9 +260,10 @@ class Actions:
     async def _change(
         self, action_id: int, change: Callable[[Action], Awaitable[rows.AnyChange]], seen: int | None = None
     ) -> Action:
-        """Log the change of an action that `change` returns, with a permanent identification of the action.
+        """Log the change of an action that `change` returns, and apply it. Return the changed action.
 
-        StaleActionError if the action's version is not the one in `seen`.
+        The row also identifies the action across extractions (`Known`). StaleActionError if the action's
+        version is not the one in `seen`.
         """
 
         async def decide() -> tuple[rows.AnyRecord, int | None]:
@@ -297,7 +301,10 @@ class Actions:
     async def _time(
         self, due: float | str | None, rrule: str | None, tz: str | None
     ) -> tuple[float | None, str | None, str | None]:
-        """Return (due, repeat, zone) for a request; the zone is None without a time, unless named."""
+        """Parse the time of a new action to (due, repeat, zone).
+
+        The zone is None without a time, unless the caller names one.
+        """
         zone = known_zone(tz) if tz else await self.zone()
         now = self._clock()
         rule = rule_of(rrule) if rrule else None
@@ -318,7 +325,7 @@ class Actions:
     async def _new_time(
         self, action: Action, due: float | str | None, rrule: str | None, tz: str | None
     ) -> tuple[float | None, str | None, str | None]:
-        """Return (due, repeat, zone) for a change of an action; None keeps the old value."""
+        """Parse a change of an action's time to (due, repeat, zone); None keeps the old value."""
         new_rule = action.rrule if rrule is None else rrule
         if due is None and action.due is not None and rrule is None:
             # A new zone or the same time keeps the moment, which may be near.
@@ -338,14 +345,17 @@ class Actions:
             )
 
     async def _check_own(self, due: float, rrule: str | None) -> None:
-        """Raise PeerError unless a scheduled turn may add this: a few single actions, each some minutes ahead."""
+        """Raise PeerError unless a scheduled turn may add this action.
+
+        It may add a few actions without a repeat, each some minutes ahead.
+        """
         reason = ""
         if rrule:
-            reason = "it cannot repeat: offer it to the person, who can set it up"
+            reason = "an action cannot repeat: offer the repeat to the person, who can set it up"
         elif due < self._clock() + LEAST_GAP_SECONDS:
-            reason = f"it is due in {LEAST_GAP_SECONDS // 60} minutes at the soonest"
+            reason = f"an action is due in {LEAST_GAP_SECONDS // 60} minutes at the soonest"
         elif sum(action.origin == "schedule" for action in await self._memory.scheduled()) >= MOST_BY_SCHEDULES:
-            reason = f"{MOST_BY_SCHEDULES} such actions are open already"
+            reason = f"{MOST_BY_SCHEDULES} actions of schedules are open already"
         if reason:
             raise PeerError(f"In a turn that a schedule began: {reason}.", code="within_schedule")
 
@@ -363,7 +373,7 @@ class _AlreadyThereError(Exception):
 
 
 class _NotPassedError(Exception):
-    """The action's time is not yet over, so it cannot be closed for that."""
+    """The action's time is not over yet, so the sprite must not close it."""
 
 
 def _priority(value: int) -> int:

@@ -22,9 +22,9 @@ LIVES_ON = 0.6
 
 
 class Answer(Struct, omit_defaults=True):
-    """A person's logged answer to a learning. `of` identifies it across extractions, where its number changes.
+    """A person's logged answer to a learning. `of` identifies the learning across extractions.
 
-    `content` is the new text of an edit.
+    `content` is the new text, if the person edits the learning.
     """
 
     learning: Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -50,9 +50,9 @@ def read_answer(response: str) -> Answer:
 
 
 def answered(learning_id: int, known: LearningRow | None, op: Op, content: str = "") -> Answer:
-    """Return a person's answer to a learning (confirm, retire or edit) as a row for the log.
+    """Check a person's answer to a learning (confirm, retire or edit), and return it as a row for the log.
 
-    PeerError if the answer does not fit the learning.
+    PeerError if the learning does not exist or cannot be answered in this way.
     """
     if known is None:
         raise PeerError(f"There is no learning {learning_id}.", code="not_found")
@@ -67,7 +67,7 @@ def answered(learning_id: int, known: LearningRow | None, op: Op, content: str =
 
 
 def decide_change(draft: Fold) -> list[Part]:
-    """Decide about a change of an action or a learning, or about the extraction that takes over.
+    """Return the decision about a change of an action or a learning, or about a finished re-extraction.
 
     The decision is also written to memory.db, so the caller rolls the transaction back.
     """
@@ -81,7 +81,7 @@ def decide_change(draft: Fold) -> list[Part]:
 
 
 def decide_answer(draft: Fold) -> None:
-    """Apply a person's logged answer. Refuse an unreadable row, or one whose learning does not exist."""
+    """Apply a person's logged answer. Record a refusal if the row is unreadable or the learning does not exist."""
     try:
         answer = read_answer(draft.curation.response)
     except ValueError as error:
@@ -111,7 +111,7 @@ def _confirm(draft: Fold, known: LearningRow) -> None:
 
 
 def _edit(draft: Fold, known: LearningRow, content: str) -> None:
-    """Replace a learning by the person's own words, here and in the memory files."""
+    """Replace a learning by the person's own words, in memory.db and in the memory files."""
     number = draft.state().numbered + 1
     draft.put(Numbered(1))
     new = NewLearning(

@@ -39,9 +39,9 @@ TRUSTED, UNTRUSTED = Index("trusted_fts"), Index("untrusted_fts")
 
 
 def _index_sql(index: Index, origin: str) -> str:
-    """Return SQL that creates the index of learnings with this origin, and keeps it up to date.
+    """Return SQL that creates a full-text index of the learnings whose origin meets a condition, with its triggers.
 
-    A learning moves to another index when its origin changes.
+    `origin` is the condition in SQL. A learning moves to another index when its origin changes.
     """
     table, text = index.table, "id, content FROM learnings_text WHERE id = NEW.id"
     add = f"INSERT INTO {table} (rowid, content) SELECT {text}"
@@ -77,13 +77,13 @@ class LearningsLooked:
 
 
 class LearningLook:
-    """Query the index on the reader's own thread, for the duration of one question."""
+    """Query the full-text indexes of learnings on the reader's own thread, for the duration of one question."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def look_up(self, index: Index, needles: Sequence[Sequence[str]], filters: Filters, limit: int) -> LearningsLooked:
-        """Return an index's learnings with the needles: all postings if they are few, else the best (`Index.best`)."""
+        """Look up words in an index: return all postings if they are few, else the best learnings."""
         connection, total = self._connection, index.totals(self._connection, 0)[0]
         index = _filtered(index, filters)
         postings: list[list[int]] = []
@@ -173,7 +173,7 @@ class Action:
 
 
 class ProjectedActions:
-    """Read and write the actions in memory.db, within a curation's transaction."""
+    """Read and write the table of actions in memory.db, within a curation's transaction."""
 
     def __init__(self, tx: sqlite3.Connection) -> None:
         self._tx = tx
@@ -184,7 +184,7 @@ class ProjectedActions:
         return found[0] if found else None
 
     def learned(self) -> list[tuple[Action, str, int | None]]:
-        """Return each learned action with the learning's text and the turn that is its source."""
+        """Return (action, its learning's text, its learning's source turn) of each action from a learning."""
         rows = self._tx.execute(
             f"SELECT {', '.join(f'a.{name}' for name in ACTION_COLUMNS.split(', '))}, "  # noqa: S608 - our columns
             "l.content AS learned, l.source_observation_id AS turn FROM pending_actions a "
@@ -197,7 +197,7 @@ class ProjectedActions:
         ]
 
     def taught_as(self, action: Action) -> str | None:
-        """Return the text of the learning behind an action."""
+        """Return the text of the learning that an action comes from, or None."""
         row = self._tx.execute("SELECT content FROM learnings WHERE id = ?", (action.source_learning_id,)).fetchone()
         return str(row[0]) if row else None
 

@@ -154,7 +154,7 @@ class MemoryDB(Tables):
     """Read the projection's tables, and write them through `apply`."""
 
     async def ask(self, work: Callable[[LearningLook], _T]) -> _T:
-        """Run a function with the full-text indexes on the reader's thread; see `TranscriptDB.ask`."""
+        """Run a function on the reader's thread, with access to the full-text indexes; see `TranscriptDB.ask`."""
         return await self._db.read(lambda connection: work(LearningLook(connection)))
 
     async def cursor(self) -> int:
@@ -162,12 +162,12 @@ class MemoryDB(Tables):
         return int(await self._db.fetch_value("SELECT cursor FROM projection"))
 
     async def settled_cursor(self) -> int:
-        """Return the cursor after any running `apply`, which completes even if its caller was cancelled."""
+        """Wait for a running `apply`, and return the cursor. An `apply` completes even if its caller was cancelled."""
         return await self._db.transact(lambda tx: int(tx.execute("SELECT cursor FROM projection").fetchone()[0]))
 
     @in_transaction
     def apply(self, tx: sqlite3.Connection, fold: Callable[[sqlite3.Connection], _T], *, cursor: int) -> _T:
-        """Run a fold and set the cursor, in one transaction on the database's thread; return the fold's value."""
+        """Run a function that applies a curation, set the cursor in the same transaction, and return the value."""
         value = fold(tx)
         tx.execute("UPDATE projection SET cursor = ?", (cursor,))
         return value
@@ -187,9 +187,9 @@ class MemoryDB(Tables):
 
     @in_transaction
     def start_over(self, tx: sqlite3.Connection, mark: LogMark | None = None) -> None:
-        """Delete all rows made by the fold, so that they can be rebuilt; the record of written files stays.
+        """Delete all rows that come from the log, so that a replay can make them again.
 
-        `mark` is the new log, if it is another one.
+        The record of written files stays. `mark` is the new log, if it is another one.
         """
         if mark is not None:
             _note_log(tx, mark)
@@ -204,8 +204,8 @@ class MemoryDB(Tables):
     async def purge(self) -> None:
         """Rebuild the database file, so that no page contains forgotten text.
 
-        The full text was emptied when the fold started over. It is not merged here, because that would differ from
-        a rebuild.
+        `start_over` has emptied the full-text index. The index is not merged here, because it would differ from
+        that of a rebuilt memory.db.
         """
         await self._db.purge()
 
@@ -309,7 +309,7 @@ class MemoryDB(Tables):
         ]
 
     async def wishes(self, *types: str, limit: int = 500) -> list[LearningRow]:
-        """Return the newest valid learnings of these types, such as preferences, newest first."""
+        """Return the newest valid learnings of the given types, such as PREFERENCE, newest first."""
         places = ", ".join("?" * len(types))
         return await self._learnings(
             f"WHERE superseded_by IS NULL AND type IN ({places}) ORDER BY id DESC LIMIT ?", (*types, limit)
@@ -362,7 +362,7 @@ class MemoryDB(Tables):
     # --- files ---
 
     async def latest_version(self, name: str) -> FileVersion | None:
-        """Return the newest version of a curated file, or None while it is as shipped."""
+        """Return the newest version of a curated file, or None if the file is still the shipped template."""
         return await self._version("WHERE name = ? ORDER BY version DESC LIMIT 1", (name,))
 
     async def latest_versions(self) -> dict[str, FileVersion]:
@@ -430,7 +430,7 @@ class MemoryDB(Tables):
         )
 
     async def refused_last(self, limit: int) -> list[str]:
-        """Return the refusals of the newest answer that had a learning or a refusal, as text."""
+        """Return the texts of refusals of the newest curator answer that had a learning or a refusal."""
         return await self._db.fetch_column(f"SELECT detail FROM {REFUSED_LAST} ORDER BY id LIMIT ?", (limit,))  # noqa: S608 - our clause
 
     async def reports(self, limit: int = 20) -> list[Refusal]:

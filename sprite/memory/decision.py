@@ -45,15 +45,16 @@ class _Part(Struct, frozen=True, omit_defaults=True, tag_field="did"):
 
 
 class Numbered(_Part, frozen=True, tag="number"):
-    """The number of learnings in a curator's answer. Each learning has a number, also if it was refused."""
+    """The count of learnings in a curator's answer. Each learning gets a number, even if it was refused."""
 
     count: int
 
 
 class Repeated(_Part, frozen=True, tag="repeat"):
-    """The learning `of` was taught again, as `new`, whose number stays unused.
+    """A new learning `new` repeats the known learning `of`, so the number of `new` stays unused.
 
-    It `counts` unless it may only be an echo. If the new evidence is `better`, it replaces the old evidence.
+    The repeat `counts` unless it may only be an echo. If the new evidence is `better`, it replaces the old
+    evidence.
     """
 
     of: int
@@ -63,7 +64,7 @@ class Repeated(_Part, frozen=True, tag="repeat"):
 
 
 class Heard(_Part, frozen=True, tag="hear"):
-    """A learning was taught again, in words that have been forgotten since then."""
+    """A turn taught a known learning again; a forget has removed the words of this repeat."""
 
     learning: int
 
@@ -89,7 +90,7 @@ class MadeOwn(_Part, frozen=True, tag="own"):
 
 
 class Written(_Part, frozen=True, tag="file"):
-    """A curated file gets this content."""
+    """A curated file gets new content; `by` says who wrote it."""
 
     name: str
     content: str
@@ -115,8 +116,8 @@ class Proposed(_Part, frozen=True, tag="rule"):
 class Acted(_Part, frozen=True, tag="act", kw_only=True):
     """A new action, or a change of one.
 
-    Columns that are unset stay. Without a number, it is the action that the row itself made. `note` is the entry in its
-    history, and `by` its author.
+    Unset columns keep their values. If `action` is None, it is the action that the row itself created. `note` is
+    the entry in the action's history, and `by` its author.
     """
 
     action: int | None = None
@@ -138,7 +139,7 @@ class Acted(_Part, frozen=True, tag="act", kw_only=True):
 
 
 class Zone(_Part, frozen=True, tag="zone"):
-    """The user's time zone from this decision on."""
+    """A change of the user's time zone."""
 
     tz: str
 
@@ -195,10 +196,11 @@ MOST_SHOWN_AGAIN = 5
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How many learnings have a number, the person's time zone if it is known, and the curated files by name.
+    """The parts of memory that a decision starts from.
 
-    A file that is still as shipped is left out. `shown_again` are earlier turns that the newest refusals cite: the
-    curator is shown them again.
+    `numbered` is the count of learnings so far, `tz` the person's time zone if known, `files` the curated files
+    that differ from the shipped ones. `shown_again` are earlier turns that the newest refusals cite: the curator's
+    prompt repeats them.
     """
 
     numbered: int
@@ -215,11 +217,11 @@ class Projected:
 
     @cached_property
     def actions(self) -> ProjectedActions:
-        """Return the actions."""
+        """Return the table of actions."""
         return ProjectedActions(self.tx)
 
     def state(self, before: int = 0) -> State:
-        """Return what a decision about turns from `before` on needs to know first."""
+        """Return the state that a decision about turns from id `before` on starts from."""
         numbered, tz = self.tx.execute("SELECT numbered, tz FROM projection").fetchone()
         files = self.tx.execute(
             "SELECT name, content FROM file_versions "
@@ -247,7 +249,7 @@ class Projected:
         return LearningRow(*row) if row else None
 
     def nearest(self, match: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
-        """Return the valid (or superseded) learnings that are most similar to a text; `match` is an FTS5 expression.
+        """Return the learnings that match an FTS5 expression best: superseded ones if `replaced`, else valid ones.
 
         Valid digests are excluded: they repeat other learnings and prove nothing.
         """
@@ -279,7 +281,7 @@ class Projected:
         return row is not None
 
     def changed_by_a_person(self, name: str, since: int) -> bool:
-        """Return whether a person changed a curated file in a later curation than this one."""
+        """Return whether a person changed a curated file in a curation after `since`."""
         row = self.tx.execute(
             "SELECT 1 FROM file_versions WHERE name = ? AND source = 'person' AND curation_id > ? LIMIT 1",
             (name, since),
@@ -289,13 +291,13 @@ class Projected:
 
 @dataclass
 class Fold(Projected):
-    """Apply parts of a decision to memory.db, inside the transaction of their curation, and keep them."""
+    """Apply parts of a decision to memory.db in their curation's transaction, and collect the parts."""
 
     curation: Curation
     parts: list[Part] = field(default_factory=list)
 
     def put(self, part: Part) -> None:  # noqa: C901, PLR0912 - a case for each kind of part
-        """Apply one part of the decision, and keep it."""
+        """Apply one part of the decision, and add it to `parts`."""
         run, at = self.tx.execute, self.curation.created_at
         match part:
             case NewLearning():
@@ -348,7 +350,7 @@ class Fold(Projected):
         return MADE_IDS + self.curation.id if part.action is None else part.action
 
     def change(self) -> Change:
-        """Return what the parts so far changed."""
+        """Return what the parts have changed so far."""
         change = Change(self.curation.id, is_of_memory=self.curation.kind not in {"action", "rule"})
         change.proposed += [part for part in self.parts if isinstance(part, Proposed)]
         for part in self.parts:

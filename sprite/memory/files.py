@@ -36,7 +36,10 @@ _WORDS: Final[dict[Reason, str]] = {
 
 
 def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
-    """Return a free quarantine name: `memory.db.bad-20261122T010254Z`. `at` is in Unix seconds, by default now."""
+    """Return a free name for a file to quarantine: `memory.db.bad-20261122T010254Z`.
+
+    `at` is in Unix seconds, by default now.
+    """
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
     stem = f"{path.name}.{reason}-{moment:%Y%m%dT%H%M%SZ}"
     names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))
@@ -45,7 +48,7 @@ def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
 
 
 def set_aside(folder: Path) -> list[str]:
-    """Describe the quarantined files in the folder, sorted by name."""
+    """Return a description of each quarantined file in the folder, sorted by name."""
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError:
@@ -124,7 +127,7 @@ def line_count(content: str) -> int:
 
 
 def over_limit(name: str, content: str, *, has: str = "would have") -> str | None:
-    """Return why this content is over a limit of the file, or None.
+    """Return why this content is over a limit of the file, or None. `has` is the verb of the reason.
 
     The limits hold for the view of one session: the user's part with one project's section.
     """
@@ -179,7 +182,7 @@ def within_limits(name: str, content: str) -> tuple[str, str | None]:
 
 
 def over_together(name: str, content: str, files: Mapping[str, str]) -> str | None:
-    """Return why this content would make the curated files too large for one answer, or None.
+    """Return why this content would make the curated files too large for one curator answer, or None.
 
     `files` has all current contents. A file may always shrink, even while the total is over the limit.
     """
@@ -195,7 +198,10 @@ def over_limits(files: Mapping[str, str]) -> list[str]:
 
 
 def _together(files: Mapping[str, str], have: str) -> str | None:
-    """Return why the files are too large together in a session's view (at most one project's sections), or None."""
+    """Return why the four curated files are too large for one session's view, or None.
+
+    A view has the sections of at most one project.
+    """
     parts = {name: split(files[name]) if name in SECTIONED else Parts(files[name], {}) for name in CURATED}
     sizes = {name: estimate_tokens(parts[name].own) for name in CURATED}
     projects = {key for part in parts.values() for key in part.sections}
@@ -264,7 +270,7 @@ class MemoryFiles:
         return self.on_disk(name) if held is None else held
 
     def hold(self, contents: Mapping[str, str]) -> None:
-        """Make `read` return these contents; all other files are read from disk."""
+        """Make `read` return these contents by file name, and read all other files from disk."""
         self._held = dict(contents)
 
     def on_disk(self, name: str) -> str:
@@ -294,7 +300,7 @@ class MemoryFiles:
         return (self._folder / name).is_file()
 
     def set_aside_the_unusable(self, name: str) -> str | None:
-        """Move a file aside that is too large or no regular file. Return what happened, in words, or None.
+        """Quarantine a memory file that is too large or no regular file. Return what happened as text, or None.
 
         The content is kept, and no earlier quarantined file is overwritten.
         """

@@ -28,7 +28,7 @@ LAST_ERROR = "last_error"
 
 
 def note_error(run: Path, words: str | None) -> None:
-    """Write the text of Sprite's last error to disk, or clear it if `words` is None. Errors of the disk are ignored."""
+    """Save the text of Sprite's last error in a file, or delete it if `words` is None. Ignore errors of the disk."""
     try:
         # Remove a pipe, too: opening it would block.
         (run / LAST_ERROR).unlink(missing_ok=True)
@@ -69,7 +69,7 @@ def refuse_links(settings: Settings) -> None:
 
 
 def refuse_what_is_no_file(settings: Settings) -> None:
-    """Raise OperatorError if a folder, link, pipe or device is in the place of one of Sprite's files or folders.
+    """Raise OperatorError if one of Sprite's files or folders is something else, such as a link, pipe or device.
 
     Opening a pipe would block. Memory files and memory.db are excluded: they are quarantined and restored.
     """
@@ -118,13 +118,14 @@ def make_folders(settings: Settings) -> None:
 
 @contextmanager
 def workspace_lock(settings: Settings, *, briefly: bool = False) -> Iterator[None]:
-    """Lock the workspace: the lock file and the databases' folder. With `briefly`, others wait for the lock.
+    """Lock the workspace while the block runs: the lock file and the databases' folder.
 
-    The lock on the folder holds even if the lock file is deleted or a database is restored beside its owner. The
-    first owner of a new version backs up the log and the chat; memory.db derives from the log.
+    With `briefly`, other processes wait for the lock instead of failing. The lock on the folder holds even if the
+    lock file is deleted or a database is restored beside its owner. The first owner of a new version backs up the
+    log and the chat; memory.db derives from the log.
 
-    Raises WorkspaceLockedError with the owner's process id if another process holds them, OperatorError if they
-    cannot be opened or backed up.
+    Raises WorkspaceLockedError with the owner's process id if another process holds the lock, OperatorError if the
+    workspace cannot be locked or backed up.
     """
     path, databases = settings.lock, settings.memory
     with ExitStack() as stack:

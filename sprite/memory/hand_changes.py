@@ -137,7 +137,7 @@ class HandChanges:
         await self._curations.append_said("edit", {"name": name, "content": content, **more, **reported})
 
     async def knows(self, name: str, content: str, recorded: Recorded) -> bool:
-        """Return whether the runtime wrote this content, or could have written it."""
+        """Return whether Sprite wrote this content to a file, or may have written it before a crash."""
         digest = sha256(content)
         written = recorded.written.get(name)
         if digest == written:
@@ -163,7 +163,7 @@ async def in_memory(memory: MemoryDB, name: str) -> str:
 
 
 async def held_back(memory: MemoryDB, drift: dict[str, Drift]) -> dict[str, str]:
-    """Return the contents to read in place of files with open drift."""
+    """Return the content that memory uses for each file with open drift, by file name."""
     return {
         name: await in_memory(memory, name) if waiting.was is None else waiting.was for name, waiting in drift.items()
     }

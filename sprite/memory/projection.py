@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 class Projection:
-    """Keep memory.db and the files up to date with the log; `tell` receives notes about files for people."""
+    """Keep memory.db and the curated files up to date with the log. `tell` shows people notes about files."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Projection:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Hold the lock of all edits while the block runs; inside it, call `settle_held` instead of `settle`."""
+        """Hold the lock on all changes while the block runs; inside it, call `settle_held` instead of `settle`."""
         async with self._lock:
             yield
 
@@ -112,7 +112,7 @@ class Projection:
             # Log a manual change on disk first, or it would seem newer than this edit.
             changes = await self.settle_held()
             if name in self._hands.drift:
-                raise PeerError(f"{what_happened(name)}: accept or reject that first.", code="drift")
+                raise PeerError(f"{what_happened(name)}: accept or reject that change first.", code="drift")
             if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
                 raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
             latest = await self._memory.latest_version(name)
@@ -143,7 +143,7 @@ class Projection:
             changes = await self.settle_held()
             drift = self._hands.waiting(name)
             if drift.curation_id != seen:
-                raise PeerError(f"{name} has changed again: look at it first.", code="conflict")
+                raise PeerError(f"{name} has changed again: look at the new change first.", code="conflict")
             await decide(drift)
             return changes + await self.settle_held()
 
@@ -170,7 +170,7 @@ class Projection:
         return [] if self._files.state() == self._settled else await self.settle_held()
 
     async def log_batch(self, decided: Callable[[], Awaitable[Curation]]) -> list[Change]:
-        """Bring everything up to date, log the answer that `decided` returns with its decision, and apply it.
+        """Settle, log the decided answer that `decided` returns, and apply it. Return all changes.
 
         ValueError if any turn of its range is already curated.
         """
@@ -180,9 +180,10 @@ class Projection:
             return changes + await self.settle_held()
 
     async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
-        """Bring everything up to date, log the action change that `ask` returns, and apply it.
+        """Settle, log the action change that `ask` returns, and apply it.
 
-        `ask` returns the row and the turn that taught the action, or raises. Returns the row's number and all changes.
+        `ask` returns the change and the turn that taught the action, or raises. Returns the row's number and
+        all changes.
         """
         async with self._lock:
             changes = await self.settle_held()
@@ -201,7 +202,7 @@ class Projection:
             return changes + await self.settle_held()
 
     async def log_rule(self, record: Record) -> tuple[int, list[Change]]:
-        """Log and apply an event of a rule. Return the row's number and all changes."""
+        """Log and apply an offer of a rule, or an event of one. Return the row's number and all changes."""
         turn = record.rule.turn if isinstance(record, Offer) else None
         row = Curation("rule", write_rule(record), first_observation_id=turn, last_observation_id=turn)
         async with self._lock:
@@ -209,7 +210,7 @@ class Projection:
             return logged.id, await self.settle_held()
 
     async def _log_decided(self, row: Curation) -> int:
-        """Log a row with the decision about it; return its number."""
+        """Decide about a change, and log it with the decision; return the row's number."""
         row = replace(row, created_at=time.time())
         decision = write_decision(await self._memory.rehearse(lambda tx: decide_change(Fold(tx, row))))
         return (await self._transcript.curations.append_event(replace(row, decision_json=decision))).id
@@ -268,7 +269,7 @@ class Projection:
     async def apply(self, curation: Curation, *, cursor: int) -> Change:
         """Apply one curation to memory.db and set its cursor, in one transaction and one hop to the database thread.
 
-        It runs to its end even if the caller is cancelled; a `replay` waits for it there.
+        The transaction completes even if the caller is cancelled; a later `replay` waits for it on that thread.
         """
         return await self._memory.apply(lambda tx: fold(tx, curation), cursor=cursor)
 
@@ -306,10 +307,10 @@ TURN = "turn"
 
 
 class AgentWatch:
-    """Track when the agent works, and report its begin and end to the projection.
+    """Track when the agent works, and report the beginning and the end of its work to the projection.
 
-    Without a sandbox, a detached program cannot be tracked. The agent then counts as working from its first turn to the
-    end of the session (`whole_session`).
+    Without a sandbox, a detached program cannot be tracked. The agent then counts as working from its first turn to
+    the end of the session (`whole_session`).
     """
 
     def __init__(self, projection: Projection, on_change: Callable[[Change], None], *, whole_session: bool) -> None:

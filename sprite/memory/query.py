@@ -211,7 +211,7 @@ class Query:
 
     @property
     def asking(self) -> list[bool]:
-        """Return for each phrase of `needles` whether its word says nothing about the subject.
+        """Return for each item of `needles` whether its word says nothing about the subject.
 
         Such words ask for something, or are the user's name.
         """
@@ -219,7 +219,7 @@ class Query:
 
     @property
     def _looked_for(self) -> list[tuple[tuple[str, ...], str]]:
-        """Return the FTS5 phrases of all search words, each with its word."""
+        """Return each search word with its FTS5 phrases."""
         return [(needle, term) for term in self.terms for needle in _needles(term)][:MAX_NEEDLES]
 
     @property
@@ -277,7 +277,7 @@ def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = 
 
 
 def significant(text: str, limit: int = MAX_TERMS) -> tuple[str, ...]:
-    """Return the distinct search words of a text; all words if it has only function words."""
+    """Return at most `limit` distinct search words of a text; all its words if it has only function words."""
     words = list(dict.fromkeys(word.casefold()[:MAX_TERM_CHARS] for word in _WORD.findall(text)))
     return tuple(word for word in words if word not in STOP_WORDS)[:limit] or tuple(words[:limit])
 
@@ -298,7 +298,7 @@ def _needles(term: str) -> Iterable[tuple[str, ...]]:
 
 
 def moment(value: str) -> float | None:
-    """Parse a date or a date and time to Unix seconds; UTC by default."""
+    """Parse a date or a date and time to Unix seconds, or return None. The default zone is UTC."""
     try:
         at = datetime.fromisoformat(value)
     except ValueError:

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 
 class Offer(Struct, tag_field="op", tag="offer", omit_defaults=True):
-    """A rule to decide about; its number is that of the log's row."""
+    """The log's row of a proposed rule, about which a person decides. The rule's number is the row's id."""
 
     rule: RuleRow
 
 
 class Event(Struct, tag_field="op", tag="event", omit_defaults=True):
-    """A person's word on a rule, or what became of a call: `passed` is one that they let run in spite of it."""
+    """A person's decision on a rule, or the fate of a call that it matched.
+
+    `passed`: the person let the call run in spite of the rule.
+    """
 
     rule: int
     what: RuleWord | RuleOutcome
@@ -40,7 +43,7 @@ _STATUS = {"accept": "active", "dismiss": "dismissed", "retire": "retired"}
 
 
 def write_rule(record: Record) -> str:
-    """Return the JSON of a logged event of a rule."""
+    """Return the JSON of a rule's offer or event for the log."""
     return msgspec.json.encode(record).decode()
 
 
@@ -50,7 +53,7 @@ def read_rule(response: str) -> Record:
 
 
 def fold_rule(tx: Projected, curation: Curation) -> None:
-    """Apply one event to the table. Raise ValueError if it is damaged."""
+    """Apply one logged row about a rule to the table of rules. Raise ValueError if the row is damaged."""
     if FORGOTTEN in curation.response:
         return
     record = read_rule(curation.response)
@@ -71,7 +74,7 @@ def fold_rule(tx: Projected, curation: Curation) -> None:
 
 
 def _source(tx: Projected, rule: RuleRow) -> tuple[int | None, int | None]:
-    """Return the learning that has a rule's evidence, and the active rule that it changes."""
+    """Return (the learning with the same evidence as a rule, the active rule that the rule replaces)."""
     learning = tx.tx.execute(
         "SELECT id FROM learnings WHERE source_observation_id = ? AND origin = 'user' "
         "ORDER BY evidence = ? DESC, id LIMIT 1",

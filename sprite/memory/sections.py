@@ -82,9 +82,10 @@ def shown(content: str, projects: Iterable[str], fits: Callable[[str], bool] = l
 
 
 def merged(old: str, view: str, seen: Collection[str]) -> str:
-    """Return the whole file after an edit of a view. Sections that were not `seen` keep their bytes.
+    """Return the whole file after an edit of a view. `seen` are the projects whose sections the view has.
 
-    If the view adds lines to an unseen section, they are appended. Sections keep their order; empty ones are dropped.
+    Other sections keep their bytes; lines that the view adds to them are appended. Sections keep their order; empty
+    ones are dropped.
     """
     before, now = split(old), split(view)
     if not before.sections and not now.sections:

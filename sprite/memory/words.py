@@ -44,7 +44,7 @@ def plain_text(text: str) -> str:
 
 
 def said(text: str) -> str:
-    """Normalize a sentence: no fillers, case or punctuation. Equal results mean equal sentences."""
+    """Normalize a sentence, without fillers, case and punctuation. Equal results mean equal sentences."""
     return " ".join(word for word in _TOKEN.findall(text.casefold()) if word not in _FILLERS)
 
 
@@ -62,9 +62,10 @@ def words_of(texts: Iterable[str]) -> set[str]:
 
 
 def run_words(text: str) -> list[str]:
-    """Return the content words of a text in their order.
+    """Return the content words of a text in their order, for `runs`.
 
-    Numbers are left out, since versions and dates are long. So are character pairs, since one name has many.
+    Numbers are left out, because versions and dates would make long runs, and character pairs, because one name has
+    many.
     """
     return [form for form in map(_form, _words(text)) if form and form.isalpha() and not _UNSPACED.match(form)]
 
@@ -123,7 +124,10 @@ TAKEN_OUT = "[what memory gave to this session]"
 
 
 def given(project: str | None, text: str) -> str:
-    """Return a text wrapped for a session of a project. The text must not contain the closing tag."""
+    """Wrap text for a session of a project in tags that mark it as memory.
+
+    The text must not contain the closing tag.
+    """
     key = "" if project is None else f'project="{html.escape(project)}" '
     return f"{_BEGIN}{key}>\n{text}\n{_END}\n"
 

@@ -55,9 +55,10 @@ IN_TIME = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The turns in which each word of the question occurs, and its weight; `reply` is the weight of a word in a reply.
+    """The words of a question: the turns in which each occurs, and its weight.
 
-    `tools` are the weights of the words in tool output, relative to those in speech.
+    `reply` is the factor for words in a reply. `tools` are the weights of the words in tool output, relative to
+    those in speech.
     """
 
     weights: list[float]
@@ -73,7 +74,7 @@ class Words:
 
 
 def weigh(postings: Sequence[Postings], turns: int, means: Means, asking: Sequence[bool]) -> Words:
-    """Return weights and places of a question's words among all turns."""
+    """Return the words of a question with their weights and their places among all turns."""
     weights = [
         weight(turns, found.turns) * (ASKING if asks else 1.0) for found, asks in zip(postings, asking, strict=True)
     ]
@@ -88,7 +89,7 @@ def weight(texts: int, having: int) -> float:
 
 
 def seeds(words: Words) -> dict[int, float]:
-    """Return, for each turn with a word of the question, the total weight of the question's words in it."""
+    """Return a first score of each turn with a word of the question: the total weight of the words in it."""
     own: dict[int, float] = {}
     reply = words.reply
     for word_weight, tool, found in zip(words.weights, words.tools, words.places, strict=True):
@@ -112,7 +113,7 @@ def best(scores: Mapping[int, float], number: int) -> list[int]:
 
 
 def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
-    """Return how much of the question's weight each turn's own words cover."""
+    """Return for each turn the share of the question's weight that the turn's own words cover."""
     shares, total = dict.fromkeys(turns, 0.0), words.total
     for word_weight, tool, found in zip(words.weights, words.tools, words.places, strict=True):
         spoken = found.person | found.reply | found.dated
@@ -124,10 +125,10 @@ def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
 
 
 def lifts(cited: Mapping[int, float], own: Mapping[int, float]) -> dict[int, float]:
-    """Return what learnings add to the scores of the turns that they cite, scaled by the missing share.
+    """Return the scores that learnings add to the turns that they cite.
 
-    The turn's own share of the question does not count twice. Otherwise it would displace equal turns without a
-    learning, such as most replies of the agent.
+    The more of the question a turn's own words cover, the smaller the addition. Otherwise such a turn would
+    displace equal turns without a learning, such as most replies of the agent.
     """
     return {turn: cited.get(turn, 0.0) * (1 - share) for turn, share in own.items()}
 
@@ -138,7 +139,7 @@ def with_neighbours(turns: Iterable[int], reach: int) -> set[int]:
 
 
 def presence(words: Words, turns: Collection[int]) -> list[Counts]:
-    """Return counts of 0 and 1 for each word and turn, from the places of words alone."""
+    """Return for each word the turns that contain it, with a count of 0 or 1 for each side."""
     wanted = set(turns)
     return [
         {
@@ -170,7 +171,10 @@ def worth_counting(turns: Iterable[int], outlines: Mapping[int, Outline]) -> set
 def score_turns(
     words: Words, counts: Sequence[Counts], turns: Collection[int], outlines: Mapping[int, Outline]
 ) -> dict[int, float]:
-    """Return how much of the question each turn covers with its neighbours; `outlines` has both."""
+    """Return for each turn the share of the question's weight that the turn and its neighbours cover.
+
+    `outlines` has the turns and their neighbours.
+    """
     scores = {turn: 0.0 for turn in turns if turn in outlines}
     needs = {turn: needs_others(outlines[turn]) for turn in scores}
     session_of, steps = {turn: outlines[turn].session_id for turn in scores}.get, list(NEIGHBOURS.items())
@@ -212,7 +216,7 @@ def _amounts(words: Words, counts: Sequence[Counts], outlines: Mapping[int, Outl
 
 
 def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Outline]) -> dict[int, float]:
-    """Return how much of the question's weight the conversation around each turn covers."""
+    """Return for each turn a score for the question's words in the conversation around it."""
     scores = dict.fromkeys(turns, 0.0)
     for word_weight, found in zip(words.weights, words.places, strict=True):
         ordered = sorted(found.person | found.reply)
@@ -226,14 +230,14 @@ def score_subject(words: Words, turns: Sequence[int], outlines: Mapping[int, Out
 
 
 def standing(outline: Outline, means: Means, *, named: bool) -> float:
-    """Return a factor for a turn's score that depends on its length and speaker, not on the question's words."""
+    """Return the factor for a turn's score that depends on its length and speaker, not on the question's words."""
     share = max(1, outline.person + outline.reply) / ((means.person + means.reply) or 1.0)
     length: float = share ** (LENGTH_POWER * needs_others(outline))
     return length * (NAMED_SPEAKER if named else 1.0)
 
 
 def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], texts: int) -> dict[int, float]:
-    """Return the BM25 score of each short text for the question."""
+    """Return the BM25 score of each short text, such as a learning, for the question."""
     weights = [weight(texts, len(found)) for found in postings]
     average = sum(lengths.values()) / max(1, len(lengths)) or 1.0
     scores = dict.fromkeys(lengths, 0.0)
@@ -245,7 +249,7 @@ def score_texts(postings: Sequence[Sequence[int]], lengths: Mapping[int, int], t
 
 
 def have_most(postings: Sequence[Sequence[int]], texts: int, number: int) -> list[int]:
-    """Return the short texts with the most weight of the question; the newest among equals."""
+    """Return the short texts whose words have the most weight in the question; the newest among equals."""
     own: dict[int, float] = {}
     for found in postings:
         word_weight = weight(texts, len(found))
@@ -284,7 +288,7 @@ def stem(word: str) -> str:
 
 
 def stems(phrases: Iterable[str]) -> list[str]:
-    """Return the stems for FTS5 phrases: of a word, or of a character pair."""
+    """Return the stem for each FTS5 phrase, which is a word or a character pair."""
     return [stem(phrase.strip('"').replace(" ", "")) for phrase in phrases]
 
 
@@ -323,7 +327,7 @@ def best_passage(
 
 
 def _key(found: Sequence[re.Match[str]], place: int) -> str:
-    """Return the stem of a word, or a character of a script without spaces with the next one."""
+    """Return the stem of a word; in a script without spaces, a character joined with the next one."""
     word, following = found[place][0], found[place + 1] if place + 1 < len(found) else None
     if following is not None and _SIGN.fullmatch(word) and following.start() == found[place].end():
         return word + following[0]
@@ -331,7 +335,7 @@ def _key(found: Sequence[re.Match[str]], place: int) -> str:
 
 
 def _best_run(hits: Sequence[tuple[re.Match[str], str]], weights: Mapping[str, float], chars: int) -> tuple[int, int]:
-    """Return the begin and end of the search words in the best window, or the text's beginning without any."""
+    """Return the start of the first and the end of the last search word in the best window, (0, 0) without any."""
     inside: dict[str, int] = {}
     worth = best = 0.0
     left = 0
@@ -350,7 +354,7 @@ def _best_run(hits: Sequence[tuple[re.Match[str], str]], weights: Mapping[str, f
 
 
 def _begin(text: str, found: Sequence[re.Match[str]], earliest: int, first: int) -> int:
-    """Return the first begin of a sentence, else of a word, from `earliest` to the first hit."""
+    """Return the place of the first sentence, else of the first word, that begins between `earliest` and `first`."""
     if earliest <= 0:
         return 0
     sentence = _BEGINS.search(text, earliest - 1, first)

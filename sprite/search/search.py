@@ -218,7 +218,7 @@ def _no_such_project(given: str, known: Sequence[str]) -> str:
 async def _hits(
     transcript: TranscriptDB, memory: MemoryDB, query: Query, limit: int, near: Near = NOTHING_NEAR
 ) -> list[SearchHit]:
-    """Return the search hits for a query."""
+    """Return the search hits for a parsed query: ranked for words, the newest for filters alone."""
     if query.needles:
         return await _fitting(transcript, memory, query, limit, near)
     if query.empty:
@@ -227,7 +227,7 @@ async def _hits(
 
 
 async def _emptying(transcript: TranscriptDB, memory: MemoryDB, query: Query) -> tuple[str, ...]:
-    """Return a note if only the query's filters keep it from having hits."""
+    """Return a note if the query has hits only without its filters."""
     bare = replace(query, types=(), session=None, since=None, before=None, project=None, projects=None)
     if bare != query and await _hits(transcript, memory, bare, 1):
         return ("No hit passes the filters; without them there are hits.",)
@@ -248,7 +248,7 @@ async def _newest(transcript: TranscriptDB, memory: MemoryDB, query: Query, limi
 
 
 def _wanted(query: Query) -> tuple[Filters | None, Filters | None]:
-    """Return a query's filters for (turns, learnings), or None if that kind is not wanted."""
+    """Return the query's filters for (turns, learnings), or None in place of a kind that the query excludes."""
     kinds = tuple(kind for kind in query.types if kind != TURN)
     turns = query.filters if not query.types or TURN in query.types else None
     learnings = replace(query.filters, types=kinds) if not query.types or kinds else None
@@ -281,7 +281,7 @@ async def _fitting(transcript: TranscriptDB, memory: MemoryDB, query: Query, lim
 
 
 def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
-    """Return the weights of a query's words by stem, also by the index's stem; 1 if not known."""
+    """Return the weights of a query's words by stem and by the index's stem; 1 for a word that `known` lacks."""
     words = {stems([form])[0]: form.strip('"') for needle in query.needles for form in needle}
     weights = {stem: known.get(stem, 1.0) for stem in words}
     return {its: weights[stem] for stem, its in zip(words, index_stems(list(words.values())), strict=True)} | weights
@@ -289,7 +289,7 @@ def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Matching turns: their scores, the question's share in their own words, and their times.
+    """The turns that match a query: their scores, their own share of the question, and their times.
 
     `weights` are the weights of the question's words by stem.
     """
@@ -301,7 +301,7 @@ class Said:
 
 
 class Ranked(NamedTuple):
-    """A matching learning or turn; `turn` is the turn that it is or comes from."""
+    """A matching learning or turn with its score; `turn` is the turn itself, or the one that the learning cites."""
 
     score: float
     learned: bool
@@ -321,9 +321,9 @@ def _cited(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> d
 
 
 def _ranked(learning: LearningRow, score: float, said: Said) -> Ranked:
-    """Rank a learning with its turn if its match is as good, else below it in proportion.
+    """Return a learning with its score: its turn's score if it matches as well as the turn, else less in proportion.
 
-    It summarises the turn, so it shares the score that the turn gains from its conversation.
+    A learning summarises its turn, so it shares the score that the turn gains from its conversation.
     """
     turn = learning.source_observation_id
     if turn in said.scores and turn is not None and learning.superseded_by is None:
@@ -369,7 +369,7 @@ def _in_trusted_order(chosen: Sequence[Ranked], trusted: Sequence[int], said: Sa
 def _learnings(
     look: LearningLook, query: Query, filters: Filters, pool: int
 ) -> tuple[dict[int, LearningRow], dict[int, float], list[int]]:
-    """Return matching learnings, their scores, and those of origin `user`, best first by such learnings alone."""
+    """Return matching learnings, their scores, and the order of those with origin `user`, scored among themselves."""
 
     def scored(index: Index) -> tuple[dict[int, LearningRow], dict[int, float]]:
         return _scored(look, look.look_up(index, query.needles, filters, pool), pool)
@@ -413,7 +413,7 @@ def _add_replacements(look: LearningLook, learned: dict[int, LearningRow]) -> No
 
 
 def _valid_first(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> dict[int, float]:
-    """Return scores in which a replacement ranks at least as high, and its old learning below."""
+    """Return scores in which a learning's replacement scores at least as much, and the replaced learning less."""
     ranked = {**dict.fromkeys(learned, 0.0), **scores}
     # A replacement has a higher id than the learning it replaces.
     for key in sorted(learned):
@@ -431,7 +431,7 @@ def _valid_first(learned: Mapping[int, LearningRow], scores: Mapping[int, float]
 
 
 def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int, meant: Near) -> Said:
-    """Return the turns that match the query."""
+    """Return the turns that match the query, with scores. `cited` are the scores of learnings by the turn they cite."""
     needles = query.needles
     looked = look.look_up(needles, query.filters)
     words = ranking.weigh(looked.postings, looked.turns, looked.means, query.asking)
@@ -480,7 +480,7 @@ def _turns(look: TurnLook, query: Query, cited: Mapping[int, float], pool: int, 
 
 
 def _speakers_named(query: Query, openings: Iterable[Opening]) -> set[int]:
-    """Return the turns whose speaker the question names, right before the turn's first colon."""
+    """Return the turns that begin with a speaker's name and a colon, if the query contains the name."""
     names = "|".join(re.escape(term) for term in query.terms)
     speaks = re.compile(rf"(?<!\w)(?:{names})(?!\w)[^:\n.?!]{{0,20}}:(?![\w/])")
     return {

@@ -37,7 +37,10 @@ from sprite.search.search import DEFAULT_LIMIT, Found, search
 async def file_as_of(
     transcript: TranscriptDB, memory: MemoryDB, scratch: Path, name: str, until: int
 ) -> tuple[str, int]:
-    """Return (content, version) of a file after event `until`; `scratch` is a temporary folder."""
+    """Return (content, version) of a memory file as it was after event `until` of the log.
+
+    `scratch` is a folder for a temporary memory.db.
+    """
     curations = transcript.curations
     if await curations.activation(until) == await curations.activation():
         found = await memory.version_after(name, until)
@@ -135,7 +138,7 @@ def _tools(calls: Any) -> list[str]:
 
 
 def _list(calls: Any) -> list[Any]:
-    """Return a turn's tool calls. Other programs may have written any JSON."""
+    """Return a turn's tool calls, without values that are no object: other programs may have written any JSON."""
     return calls if isinstance(calls, list) else []
 
 
@@ -169,7 +172,7 @@ class MemoryView:
         self._meaning = meaning
 
     async def state(self) -> shapes.MemoryState:
-        """Return memory's key figures."""
+        """Return memory's key figures for clients."""
         turns, waiting = await self._transcript.counts()
         return shapes.MemoryState(
             files=self.files(),
@@ -214,7 +217,7 @@ class MemoryView:
         return await file_as_of(self._transcript, self._memory, scratch, known_file(name), until)
 
     def project(self, given: str | None) -> str | None:
-        """Return a requested project's key, or None for the user's own. PeerError if it is invalid."""
+        """Return the key of a project that a client names, or None for the user's own. PeerError if it is invalid."""
         return others_project(given, self._own_project)
 
     async def around(self, turn_id: int, before: int, after: int) -> list[shapes.LoggedTurn]:
@@ -225,7 +228,7 @@ class MemoryView:
         return [logged_turn(turn) for turn in turns]
 
     async def drift(self) -> dict[str, Drift]:
-        """Return the open drift by file, until a person decides."""
+        """Return the drift of each file about which no person has decided yet, by file name."""
         return await self._transcript.curations.open_drift()
 
     async def file_version(self, name: str, version: int) -> FileVersion:

@@ -522,7 +522,7 @@ async def test_edit_survives_discarded_drift_and_is_saved(stack: PageStack, page
     await panel.get_by_role("textbox", name="Content of user.md").fill(f"{PERSON}- Has a cat.\n")
     await drifted(stack, page)
     await panel.get_by_role("button", name="Save", exact=True).click()
-    await expect(panel.get_by_role("alert").first).to_contain_text("accept or reject that first")
+    await expect(panel.get_by_role("alert").first).to_contain_text("accept or reject that change first")
     await waiting(panel).get_by_role("button", name="Discard the change of user.md").click()
     await expect(waiting(panel)).to_have_count(0)
     await expect(panel.get_by_role("textbox", name="Content of user.md")).to_be_focused()

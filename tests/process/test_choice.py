@@ -55,7 +55,7 @@ async def test_session_keeps_chosen_model_and_effort(workspace: Path, model: Off
 async def test_odd_model_name_is_refused(workspace: Path, model: OfflineModel) -> None:
     async with running_sprite(workspace, model.url) as sprite, sprite.client() as client:
         for name in ("--settings", "a b", "x" * 300):
-            assert (await choose(client, name, None))["message"] == "This is not a model name."
+            assert (await choose(client, name, None))["message"] == f"{name[:80]!r} is not a model name."
 
 
 async def test_fallback_model_answers_when_first_is_overloaded(workspace: Path, model: OfflineModel) -> None:

@@ -189,7 +189,7 @@ async def test_forgotten_turn_takes_card_chat_and_learning(workspace: Path) -> N
 async def test_forget_without_match_raises_error(workspace: Path) -> None:
     before = dump(workspace / ".os/memory/transcript.db")
     missing: list[tuple[dict[str, Any], str]] = [
-        ({"text": "Zanzibar"}, "Nothing in memory matches that."),
+        ({"text": "Zanzibar"}, "Nothing in memory matches what you want to forget."),
         ({"turn": 99}, "There is no such turn."),
         ({"session": "nobody"}, "There is no such session."),
         ({"learning": 99}, "There is no learning 99."),
@@ -200,7 +200,7 @@ async def test_forget_without_match_raises_error(workspace: Path) -> None:
         with pytest.raises(PeerError, match=words):
             await forget(workspace, **target)
     code, out, err = await command(workspace, "memory", "forget", "--text", "Zanzibar", "--yes")
-    assert (code, out, err) == (2, "", "sprite: Nothing in memory matches that.\n")
+    assert (code, out, err) == (2, "", "sprite: Nothing in memory matches what you want to forget.\n")
     assert dump(workspace / ".os/memory/transcript.db") == before
 
 

@@ -144,7 +144,10 @@ def read_blocks(value: Any) -> list[Block]:
 
 
 def read_each(given: Sequence[_T], read: Callable[[int, _T], Block]) -> list[Block]:
-    """Read blocks one by one with their numbers. Raises BlockError for too many blocks or cells."""
+    """Return a block for each item of `given`, made by `read` from its number and the item.
+
+    Raises BlockError for too many blocks or cells.
+    """
     _check_number(given)
     blocks, cells = [], 0
     for number, one in enumerate(given):
@@ -172,7 +175,7 @@ def _check_cells(cells: int) -> None:
 
 
 def read_json(text: str, wanted: str) -> Any:
-    """Parse JSON that a model sent as a string. Raises BlockError with the text `wanted`."""
+    """Parse JSON that a model sent as a string. Raises BlockError; its message begins with `wanted`."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -215,7 +215,7 @@ def _changed(old: list[Block], new: list[Block], removed: Any) -> list[Block]:
 
 
 def _replaced(old: Block, new: Block) -> Block:
-    """Return a block in place of another; unchanged content keeps its author."""
+    """Return the new block with the next version and the agent as author, or the old block if the content is equal."""
     if (new.type, new.data) == (old.type, old.data):
         return old
     return Block(new.id, new.type, new.data, old.version + 1, "agent")
@@ -303,7 +303,7 @@ def canvas_reader(workspace: WorkspaceDB, sight: CanvasContext) -> SdkMcpTool[An
 
 
 class _UnknownError(ValueError):
-    """There is no such card or stack; the message is one line about it."""
+    """There is no card or stack with this id; the message is one line for the agent."""
 
 
 async def _asked_for(workspace: WorkspaceDB, stacks: Mapping[str, Stack], args: dict[str, Any]) -> list[Card]:
@@ -344,7 +344,7 @@ def _place(card: Card) -> str:
 
 
 def _told(lines: Sequence[_Line], most: int, sight: CanvasContext) -> str:
-    """Return the lines that fit into this many characters; the blocks in them count as seen by the agent."""
+    """Return the lines that fit into `most` characters. Register their blocks in `sight` as seen by the agent."""
     told: list[str] = []
     for line in lines:
         most -= len(line.text)

@@ -36,7 +36,10 @@ _AWAY = "The bridge, which has the connections, cannot be reached. Try again lat
 
 
 class ConnectionTools:
-    """The tools of one conversation; `url` is as SPRITE_CONNECTIONS has it, `binds` whether labels bind."""
+    """The connection tools of one conversation. `url` is the value of SPRITE_CONNECTIONS.
+
+    `binds`: labels of untrusted content are enforced.
+    """
 
     def __init__(self, url: str, *, binds: bool) -> None:
         self._url = urlsplit(url)
@@ -49,7 +52,7 @@ class ConnectionTools:
         ]
 
     async def tools(self) -> list[SdkMcpTool[Any]]:
-        """Return the two tools, and the pinned ones as far as the bridge can be reached."""
+        """Return find_tools and use_tool, and the pinned tools if the bridge can be reached."""
         known, problem = await self._ask("GET", "/v1/connections", seconds=_LIST_SECONDS)
         if problem:
             log.warning("the bridge does not list connections: %s", problem)
@@ -124,7 +127,7 @@ class ConnectionTools:
     async def _ask(
         self, method: str, path: str, body: object = None, *, seconds: float = _CALL_SECONDS
     ) -> tuple[dict[str, Any], str]:
-        """Return the bridge's answer, and why there is none."""
+        """Return (the bridge's answer, an error text for the agent, empty on success)."""
         try:
             async with asyncio.timeout(seconds):
                 status, content = await self._request(method, path, b"" if body is None else json.dumps(body).encode())

@@ -50,7 +50,7 @@ def memory_tools(view: MemoryView, note: Callable[[Sequence[SearchHit]], None]) 
 
 
 def describe(found: Found) -> str:
-    """Return hits as text for the agent, and the last turn with learnings."""
+    """Return search hits as text for the agent, with the id of the last turn that learnings cover."""
     return hits_text(found.hits, found.notes, found.indexed_through, found.waiting)
 
 
@@ -59,7 +59,7 @@ MOST_LISTED = 60
 
 
 def action_tools(actions: Actions, maker: Callable[[], tuple[Maker, str | None]]) -> list[SdkMcpTool[Any]]:
-    """Return the three tools for actions; `maker` returns the author and the turn of the agent's changes."""
+    """Return the three tools for actions. `maker` returns the author and the turn id to store with a change."""
 
     @tool(
         "list_actions",

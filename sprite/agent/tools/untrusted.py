@@ -41,7 +41,7 @@ Fetch = Callable[[str, int], Awaitable[bytes]]
 
 
 def untrusted_tools(workspace: Path, ask: Ask, fetch: Fetch) -> list[SdkMcpTool[Any]]:
-    """Return a list with the tool that asks about untrusted text."""
+    """Return a list with read_untrusted. `ask` calls the model, `fetch` loads a page."""
 
     @tool(
         READ_UNTRUSTED_TOOL,
@@ -98,7 +98,7 @@ def _types_of(schema: Any) -> dict[str, Any]:
 
 
 def _typed(said: str, types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an answer; one that does not fit its type is None."""
+    """Parse the model's answer into the fields of `types`; a missing or unfitting value is None."""
     try:
         values = msgspec.json.decode(said[said.find("{") : said.rfind("}") + 1], type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):

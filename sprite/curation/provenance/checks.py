@@ -63,7 +63,7 @@ _HALF_A_DAY = 12
 
 @dataclass(frozen=True)
 class Given:
-    """Texts in which the numbers and addresses of a line are looked for."""
+    """The texts that must contain the numbers and addresses of a proposed line."""
 
     texts: Sequence[str]
 
@@ -136,7 +136,10 @@ class Given:
         return next((number for number in numbers if number not in years and not self.has(number)), None)
 
     def _as_date(self, found: re.Match[str], day: date | None) -> str:
-        """Return a day that no text names as an ISO date near `day`, because a word like "tomorrow" may mean it."""
+        """Return a day of a month as the ISO date nearest to `day`, or unchanged if a text has its number.
+
+        A word like "tomorrow" in the texts may mean this date.
+        """
         number, month = found["day"] or found["day_"], found["month"] or found["month_"]
         if day is None or self.has(number):
             return found[0]
@@ -197,7 +200,7 @@ def _unspaced(found: re.Match[str]) -> str:
 
 
 def _values(number: str, *, in_parts: bool = False) -> Iterator[str]:
-    """Yield a number in one form; with `in_parts`, also the parts of a date or a version ("4.8.", "3/4")."""
+    """Yield a number in normal form; with `in_parts`, also the parts of a date or a version ("4.8.", "3/4")."""
     whole = _THOUSANDS.sub("", number).replace(",", ".")
     is_amount = whole.count(".") <= 1 and whole.replace(".", "").isdecimal()
     parts = [part for part in re.split(r"[.:/]", whole) if part] if in_parts or not is_amount else []
@@ -216,7 +219,7 @@ def _trimmed(number: str) -> str:
 
 
 def disguise(line: str, given: Given) -> str | None:
-    """Return how a line hides what it says, or None: invisible, lookalike or encoded letters, or no word at all."""
+    """Return how a line hides its meaning, or None: invisible, lookalike or encoded letters, or no word at all."""
     for sign in line:
         if unicodedata.category(sign) in {"Cc", "Cf", "Co", "Cs", "Cn"} and sign not in "\t\u200d\ufe0f":
             return "it has invisible characters"

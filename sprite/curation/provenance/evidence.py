@@ -47,7 +47,7 @@ _ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.+)\]?")
 
 @dataclass(frozen=True)
 class Spoken:
-    """A text to search for quotes, or a quote; a word is identified by its position."""
+    """The words of a text or a quote, for finding the quote in the text; a word is identified by its position."""
 
     text: str
 
@@ -124,7 +124,10 @@ def find_quote(quote: str, texts: Sequence[_Spoken]) -> tuple[_Spoken, str] | No
 
 
 def _stretches(said: Sequence[str], quote: Sequence[str], need: int, width: int) -> Iterator[int]:
-    """Yield the starts of passages with enough of the quote's words, beginning with one of its first."""
+    """Yield the starts of passages of `width` words with at least `need` of the quote's words.
+
+    Each passage begins with one of the quote's first words.
+    """
     wanted = Counter(quote)
     first = frozenset(quote[: len(quote) - need + 1])
     here: Counter[str] = Counter()
@@ -244,7 +247,7 @@ class Turn:
         self.reads_untrusted = any(voice.kind in UNTRUSTED for voice in self.voices)
 
     def done(self, shown: str = "") -> list[str]:
-        """Return the inputs of the turn's tool calls that did not fail, or whose result has the quote `shown`."""
+        """Return the inputs of the turn's successful tool calls, and of failed ones whose result contains `shown`."""
         calls = [
             call
             for call in self.logged.tool_calls
@@ -377,10 +380,11 @@ class Turns:
 
 
 def flaw(text: str, evidence: Evidence, type_: str, due: str = "", old: Sequence[str] = ()) -> str | None:
-    """Return why a learning cannot rest on its evidence, or None: it hides something, or has a number from elsewhere.
+    """Return why a learning's evidence does not support it, or None.
 
-    An action may repeat its time `due`, which the verifier checks. A fact may name what the turn's work shows. `old`
-    are the user's learnings that it supersedes: it may keep parts of them.
+    It may hide something, or have a number that the evidence lacks. An action may repeat its time `due`, which the
+    verifier checks. A fact may name what the turn's work shows. `old` are the user's learnings that it supersedes:
+    it may repeat parts of them.
     """
     is_fact = type_ not in {"PREFERENCE", "CORRECTION", "ACTION"}
     worked = evidence.turn.worked if is_fact else []
@@ -441,7 +445,7 @@ class FirstUse:
         return None if found is None else f"it repeats word for word: {' '.join(found)}"
 
     def strangers(self, line: str, *, may_tell_documents: bool = False) -> str | None:
-        """Return why a line's words come from an untrusted source, or None.
+        """Return why a line's words count as a stranger's, or None.
 
         With `may_tell_documents`, words of documents are allowed.
         """

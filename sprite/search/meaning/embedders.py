@@ -38,19 +38,22 @@ class EmbedderDiedError(Exception):
 
 
 class EndpointError(Exception):
-    """The embedding endpoint did not answer with a vector; it may later."""
+    """The embedding endpoint did not answer with a vector. A later call may succeed."""
 
 
 class Embedder(Protocol):
-    """Compute the vectors of texts; `model` identifies the vector space."""
+    """Compute vectors of texts; `model` identifies the vector space."""
 
     model: str
 
     async def embed(self, text: str, *, question: bool = False) -> Sequence[float]:
-        """Return the vector of a text or of a question for texts. Raises EmbedderDiedError or EndpointError."""
+        """Return the vector of a text, or of a question that searches texts.
+
+        Raises EmbedderDiedError or EndpointError.
+        """
 
     async def warm(self) -> None:
-        """Prepare the model for a text that comes soon. Raise the errors of `embed`."""
+        """Load the model, because a text will come soon. Raise the errors of `embed`."""
 
     async def release(self) -> None:
         """Free the model's memory until the next text."""
@@ -124,7 +127,7 @@ class ProcessEmbedder:
             self._said.seek(0)
             words = " ".join(self._said.read().decode(errors="replace").split())[-_REASON_CHARS:]
         await self._end()
-        return words or ("it did not answer" if code is None else f"exit code {code}")
+        return words or ("the process did not answer" if code is None else f"exit code {code}")
 
     async def _end(self) -> None:
         process, self._process = self._process, None

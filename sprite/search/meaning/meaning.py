@@ -1,6 +1,6 @@
 """Search by meaning: embed turns in the background, newest first, and compare a question with them.
 
-A failing model switches it off until the next start. Search then goes on by words, and says so.
+A failing model switches search by meaning off until the next start. Search by words goes on, and its notes say so.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOTE = "meaning"
 
 
 class Meaning:
-    """Vectors for all turns, and the turns near to a question; `trouble` is why it is off, or empty."""
+    """Search turns by meaning; `trouble` is the reason why this search is off, or empty."""
 
     name: ClassVar = "search by meaning"
 
@@ -67,7 +67,7 @@ class Meaning:
     # --- questions ---
 
     async def near(self, text: str) -> tuple[store.Near, tuple[str, ...]]:
-        """Return the turns near to a question, and notes on what was not searched by meaning."""
+        """Return the turns whose meaning is near to a question, and notes on what was not searched by meaning."""
         if self.trouble or not self._is_loaded:
             return store.NOTHING_NEAR, (f"{BY_WORDS}: {self.trouble or 'the vectors are being loaded'}.",)
         total = self._vectors.count + len(self._missing)
@@ -93,7 +93,7 @@ class Meaning:
         return near, (waiting,) if self._missing else ()
 
     def turn_began(self) -> None:
-        """Load the model: the agent may search in this turn."""
+        """Load the model when the agent begins a turn, because it may search memory in the turn."""
         if self._is_loaded and not self.trouble and self._vectors.count >= store.LEAST_TURNS:
             self._calls.start(self._call(self._embedder.warm), "load the model")
 
@@ -106,7 +106,10 @@ class Meaning:
     # --- forgetting: see `forget.Store` ---
 
     async def find(self, made: Plan) -> list[Place]:
-        """Return which turns of a forget request have vectors, except those that were embedded again since."""
+        """Return the turns of a forget that have vectors, as one place.
+
+        After the forget, turns that were embedded again do not count.
+        """
         turns = await self._vectors.turns() & made.observations.keys()
         if made.is_done:
             # The vectors were read first: a turn that is embedded meanwhile has left the list.
@@ -114,7 +117,10 @@ class Meaning:
         return [Place(self.name, f"the meaning of {counted(len(turns), 'turn')}")] if turns else []
 
     async def remove(self, made: Plan) -> None:
-        """Delete the vectors of turns whose text changed, or all if these are unknown. The new text is embedded."""
+        """Delete the vectors of the turns that a forget changed, or all vectors if the forget is not done yet.
+
+        The changed turns are embedded again.
+        """
         self._forgets += 1
         turns = made.observations.keys() if made.is_done else None
         await self._vectors.delete(turns)
@@ -166,7 +172,7 @@ class Meaning:
         self._is_loaded = True
 
     async def _take_up(self) -> None:
-        """Look for turns that have no vector yet."""
+        """Queue the turns that have no vector yet."""
         seen = self._seen
         new = await self._transcript.ask(lambda look: look.times(seen))
         if new and seen == self._seen:  # else a forget came between
@@ -181,7 +187,7 @@ class Meaning:
                 await self._embedder.release()
 
     async def _embed(self, turn: int) -> bool:
-        """Embed one turn. Return whether to go on at once."""
+        """Embed one turn. Return whether the next turn may follow at once."""
         forgets = self._forgets
         outlines, openings = await self._transcript.ask(
             lambda look: (look.outlines([turn], Filters()), look.openings([turn], store.PIECE_CHARS + 1))
@@ -203,7 +209,10 @@ class Meaning:
         return True
 
     async def _call(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return the value of a call to the embedder, or None if it failed. A dead model ends search by meaning."""
+        """Return the value of a call to the embedder, or None if it failed.
+
+        If the embedding process has died, search by meaning is switched off.
+        """
         self._used_at = time.monotonic()
         try:
             return await call()

