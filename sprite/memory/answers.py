@@ -12,6 +12,7 @@ from sprite.memory.action_rows import Known, decide_action, find_learning, pass_
 from sprite.memory.apply import VERIFIED, NewLearning
 from sprite.memory.decision import Acted, Confirmed, Fold, MadeOwn, Numbered, Part, Superseded, Written
 from sprite.memory.files import CURATED, over_limit
+from sprite.memory.query import any_term, significant
 from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import RETIRED, LearningRow
@@ -19,6 +20,8 @@ from sprite.protocol.shapes import RETIRED, LearningRow
 Op = Literal["confirm", "retire", "edit"]
 #: A line of a memory file that has this part of a retired learning's words leaves with it.
 LIVES_ON = 0.6
+#: Valid learnings that are compared with a line.
+_NEAREST = 3
 
 
 class Answer(Struct, omit_defaults=True):
@@ -132,7 +135,10 @@ def _edit(draft: Fold, known: LearningRow, content: str) -> None:
 
 
 def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
-    """Replace the lines that rest on a learning, or remove them if `new` is empty. Pinned lines stay."""
+    """Replace the lines that rest on a learning, or remove them if `new` is empty.
+
+    Pinned lines stay, and lines that say more of what another valid learning says.
+    """
     words = content_words(old)
     files = draft.state().files
     for name in CURATED:
@@ -142,8 +148,8 @@ def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
         for line in content.split("\n"):
             is_pinned = line.strip() != UNPIN and (is_pinned or line.strip() == PIN)
             has = content_words(line)
-            rests = not is_pinned and line.startswith(("- ", "* ")) and has and share(has, words) >= LIVES_ON
-            if not rests:
+            part = share(has, words) if has and not is_pinned and line.startswith(("- ", "* ")) else 0.0
+            if part < LIVES_ON or _is_of_another(draft, line, part):
                 lines.append(line)
             elif new and not is_replaced:
                 is_replaced = True
@@ -151,3 +157,9 @@ def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
         changed = "\n".join(lines)
         if changed != content and not over_limit(name, changed):
             draft.put(Written(name, changed))
+
+
+def _is_of_another(draft: Fold, line: str, part: float) -> bool:
+    """Return whether a valid learning has a larger part of a line's words."""
+    near = draft.nearest(any_term(significant(line)), _NEAREST)
+    return any(share(content_words(line), content_words(known.content)) > part for known in near)

@@ -190,3 +190,16 @@ async def test_retired_or_edited_learning_changes_its_line(stores: Stores) -> No
     await stores.projection.answer(2, "retire")
     assert "coffee" not in stores.files.read("user.md")
     assert await rebuilt(stores.folder, without_files=False) == dump(stores.folder / "memory.db")
+
+
+async def test_line_of_another_learning_stays(stores: Stores) -> None:
+    """Two learnings contradict each other; the person edits the older one and retires the newer one."""
+    first, second = "My office is in room 12.", "My office is in room 14, not 12."
+    await stores.learn(f'FACT [t] The office of Ada is in room 12. | "{first}"', first)
+    answer = f'FACT [t] The office of Ada is in room 14, not 12. | "{second}"\n'
+    await stores.learn(answer + added("user.md", second), second)
+    assert second in stores.files.read("user.md")
+    await stores.projection.answer(1, "edit", "The office of Ada is in room 15.")
+    assert second in stores.files.read("user.md")
+    await stores.projection.answer(2, "retire")
+    assert second not in stores.files.read("user.md")
