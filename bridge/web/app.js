@@ -25,7 +25,7 @@ const STATUS_AFTER_MS = 400;
 const FORGOTTEN_AFTER_MS = 5000;
 const ANSWERED = {
   confirm: 'Confirmed. It now counts as your own statement.',
-  retire: 'Retired: this learning is no longer valid.',
+  retire: 'This is no longer true. The next session does not use it.',
   edit: 'Changed, also in the memory files.',
 };
 /** @param {string} id @returns {HTMLElement} */

@@ -483,7 +483,7 @@ async def test_chat_notice_asks_about_unverified_learning(button: str, action: s
     await expect(notice.get_by_text("No longer true")).to_have_count(int(action == "retire"))
     # Curations without a message in between, such as those of an import, share one notice.
     await expect(page.locator(".notice.learned")).to_have_count(1)
-    await expect(page.locator(".toast").last).to_contain_text("Confirmed" if action == "confirm" else "no longer valid")
+    await expect(page.locator(".toast").last).to_contain_text("Confirmed" if action == "confirm" else "no longer true")
     assert [message["payload"] for message in wire.asked] == [{"op": "learning", "id": number, "action": action}]
 
 

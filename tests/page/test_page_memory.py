@@ -281,7 +281,7 @@ async def test_learning_shows_evidence_and_replacement(stack: PageStack, page: P
     await expect(turn).to_contain_text("I live in Lisbon.")
     await page.keyboard.press("Escape")
     old = panel.get_by_role("article").filter(has_text="Lives in Lisbon")
-    await expect(old).to_contain_text("No longer valid")
+    await expect(old).to_contain_text("No longer true")
     await old.get_by_role("button", name="learning 3").click()
     await expect(panel.get_by_role("article", name="Learning 3")).to_be_focused()
     await panel.get_by_role("button", name="Preference").click()
@@ -647,10 +647,10 @@ async def test_learning_and_its_line_change_together(stack: PageStack, page: Pag
     await file.get_by_role("button", name="Save").click()
     removed = page.locator(".toast", has_text="Sprite had learned this line")
     await removed.get_by_role("button", name="No longer true").click()
-    await expect(page.locator(".toast").last).to_contain_text("this learning is no longer valid")
+    await expect(page.locator(".toast").last).to_contain_text("This is no longer true")
     await expect(line).to_contain_text("Never learned.")
     await panel.get_by_role("tab", name="Learned").click()
-    await expect(learned).to_contain_text("No longer valid")
+    await expect(learned).to_contain_text("No longer true")
 
 
 # --- forgetting, which ends the agent's session ---

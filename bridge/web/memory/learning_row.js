@@ -26,7 +26,7 @@ export function learningRow(row, acts, { fresh = false } = {}) {
     <div class="learning-line">
       <span class="badge ${row.type === 'CORRECTION' ? 'info' : ''}">${TYPES[row.type] ?? row.type}</span>
       ${fresh ? html`<span class="badge ok">Just learned</span>` : nothing}
-      ${gone ? html`<span class="badge warn">No longer valid</span>` : nothing}
+      ${gone ? html`<span class="badge warn">No longer true</span>` : nothing}
       ${isUnverified(row) ? html`<span class="badge warn">Unverified</span>` : nothing}
       <p class="learning-text">${row.content}</p>
     </div>

@@ -96,7 +96,7 @@ export class Search extends View {
       <button type="button" class="hit-main" @click=${open}>
         <span class="hit-head">
           <span class="badge ${learning ? 'info' : ''}">${learning ? (TYPES[hit.type] ?? hit.type) : 'Turn'}</span>
-          ${gone ? html`<span class="badge warn">No longer valid</span>` : nothing}
+          ${gone ? html`<span class="badge warn">No longer true</span>` : nothing}
           ${hit.unverified && !gone ? html`<span class="badge warn">Unverified</span>` : nothing}
           <time class="small-text muted" datetime=${iso(hit.at)}>${when(hit.at)}</time>
           ${

@@ -465,7 +465,7 @@ export interface RetryRequest {
  * Confirms a learning as the person's own, retires it, or replaces its text by `content` (`edit`).
  *
  *     `retire` and `edit` also change the lines of memory files that rest on it. `not_found` if there is no such
- *     learning; `conflict` if it is no longer valid or needs no confirmation.
+ *     learning; `conflict` if it is no longer true or needs no confirmation.
  */
 export interface LearningRequest {
   op: "learning";
