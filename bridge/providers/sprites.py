@@ -230,7 +230,7 @@ class _VM:
         else:
             self._note(found.version, found.token)
         if self._token is None:
-            raise provider.HostError("The sprite has no token.")
+            raise provider.HostError("The VM's sprite kept no access token.")
         return self._token
 
     async def deploy(self, report: provider.Report) -> None:

@@ -274,11 +274,11 @@ class _Look:
 
     def _source(self, value: Raw, *, is_image: bool) -> None:
         if not is_object(value):
-            raise RefusedError(400, "source: not an object.")
+            raise RefusedError(400, "The `source` of an image or document is not an object.")
         source = self._members(value)
         kind = _type_of(source)
         if not isinstance(kind, str):
-            raise RefusedError(400, "source: it has no type.")
+            raise RefusedError(400, "The `source` of an image or document has no `type`.")
         _refuse_other_spellings(source)
         if kind in _EXIT_SOURCES:
             self._takes(_EXIT_SOURCES[kind])

@@ -475,7 +475,7 @@ class CurationsResult(MemoryResult, tag="curations"):
 
 
 class ObservationsResult(MemoryResult, tag="observations"):
-    """Turns, newest first."""
+    """The asked-for page of the log's turns (observations), newest first."""
 
     observations: list[shapes.TurnRow]
 

@@ -22,7 +22,7 @@ export function startServiceWorker(page) {
   const register = () => {
     serviceWorker
       .register(trusted(), { scope: '/', updateViaCache: 'none' })
-      .catch((error) => page.toast({ text: `Without a network this page will not open: ${error.message}` }));
+      .catch((error) => page.toast({ text: `The page could not be kept for use without a network: ${error.message}` }));
     void import('./notifications.js').then(({ keepUp }) => keepUp());
   };
   if ('requestIdleCallback' in window) requestIdleCallback(register, { timeout: IDLE_MS });

@@ -1604,7 +1604,7 @@ export interface Rejected {
   detail: string;
 }
 /**
- * Turns, newest first.
+ * The asked-for page of the log's turns (observations), newest first.
  */
 export interface ObservationsResult {
   op: "observations";
