@@ -150,7 +150,7 @@ class PushRoutes:
         return response
 
     async def _asked(self, request: web.Request, kind: type[_T], example: str) -> tuple[Caller, _T]:
-        """Return the caller and the request's JSON body as `kind`. Raises AnsweredError with a refusal, which shows `example`."""
+        """Return the caller and the JSON body as `kind`. Raises AnsweredError, whose text shows `example`."""
         caller = await self._authenticator.who_acts(request)
         return caller, await small_body(request, kind, example)
 
