@@ -230,7 +230,8 @@ def index() -> _Index:
 
 
 def prepare() -> None:
-    """Compile all rules."""
+    """Read and compile all rules."""
+    _rules()
     for rule in (*index().tokens, *index().places):
         _ = rule.compiled, rule.before
 

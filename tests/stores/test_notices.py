@@ -189,6 +189,8 @@ async def test_repeated_event_notifies_once_across_bridges(database: Database) -
         at.hear(*ended, question("q1"), *ended, question("q1"))
         at.hear(state_sync(permissions=[question("q1")], chat=[line("m1", time.time())]))
         await at.told(2)
+        # A bridge that ends before it has noted a delivery repeats it.
+        await rows_are(database, "SELECT is_told FROM notices WHERE kind <> 'budget'", [1, 1])
     async with desk(database) as at:
         at.hear(state_sync(permissions=[question("q1")], chat=[line("m1", time.time() + 5)]), *ended)
         await at.told(0)
