@@ -1,6 +1,7 @@
 """The listening socket, bound before anything else starts, and the HTTP server with its limits."""
 
 import asyncio
+import errno
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -171,9 +172,11 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         family, _, _, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise OperatorError(
-            f"Cannot listen on {host}:{port} ({error.strerror or error}). Choose another --port; 0 takes a free one."
-        ) from error
+        if error.errno == errno.EADDRINUSE:
+            why = f"Port {port} on {host} is taken. Choose another with --port (0: any free one)."
+        else:
+            why = f"Cannot listen on {host}:{port} ({error.strerror or error})."
+        raise OperatorError(why) from error
     with closing(listener):
         yield listener
 
