@@ -82,6 +82,8 @@ _GENERIC = frozenset({"prefer", "like", "love", "hate", "dislike", "want", "use"
 _SAME_TOPIC = 0.5
 _SUBJECT = re.compile(r"\A(.*?\b(?:is|are|was|lives in|works (?:at|as|for|in|on)))\s", re.IGNORECASE)
 _BULLET = re.compile(r"\A\s*[-*]\s+")
+_TASTE = "The user prefers "
+_NO = re.compile(r"no(?:pe)?\b", re.IGNORECASE)
 
 
 def kinship(one: str, other: str) -> float:
@@ -121,9 +123,7 @@ class FileDraft:
     def correct(self, heading: str, statement: str, replaced: str | None, found: "Finding") -> None:
         """Replace the line about the same topic by `statement`, or add it under `heading`."""
         old = normalised(replaced or "")
-        self.replace(
-            lambda line: normalised(line) == old if old else related(statement, line), heading, statement, found
-        )
+        self.replace(lambda line: normalised(line) == old if old else replaces(found, line), heading, statement, found)
 
     def replace(self, fits: Callable[[str], bool], heading: str, statement: str, found: "Finding") -> None:
         """Replace the first line that `fits` by a statement, or add the statement under `heading`."""
@@ -166,6 +166,17 @@ def same_subject(one: str, other: str) -> bool:
     left, right = _SUBJECT.match(one), _SUBJECT.match(other)
     # "The user is ..." may be said of many things; "The user's name is ..." only of one.
     return bool(left and right and left[1].lower() == right[1].lower() and left[1].lower() != "the user is")
+
+
+def replaces(found: "Finding", other: str) -> bool:
+    """Return whether a finding takes the place of another statement.
+
+    A fact does so with the same subject, a correction with the same topic. "No, I prefer X." needs no topic.
+    """
+    if found.type == "CORRECTION":
+        is_other_taste = found.content.startswith(_TASTE) and other.startswith(_TASTE)
+        return related(found.content, other) or (is_other_taste and _NO.match(found.quote) is not None)
+    return found.type == "FACT" and same_subject(found.content, other)
 
 
 def _cited(text: str, found: "Finding") -> str:
@@ -336,7 +347,7 @@ def curate(text: str) -> str:
     drafts = {name: FileDraft(name, batch.files.get(name, "")) for name in _FILES}
     for found in learned:
         others = [learning for learning in batch.learnings if learning.type != "ACTION"]
-        old = _closest(found.content, others) if found.type == "CORRECTION" else None
+        old = _closest(found, others)
         named = spelt_out(found, old.text if old else None)
         lines.append(_line(named, old))
         _apply(named, old, drafts)
@@ -345,21 +356,23 @@ def curate(text: str) -> str:
 
 
 def _new_findings(batch: Batch) -> list[Finding]:
-    """Return the findings of the batch that are not known yet, without repeats."""
+    """Return the findings of the batch that are not known yet, without repeats and those that later ones replace."""
     known = {normalised(learning.text) for learning in batch.learnings}
     new: list[Finding] = []
     for turn in batch.turns:
         for found in findings(turn):
             if normalised(found.content) not in known:
                 known.add(normalised(found.content))
-                new.append(found)
+                new = [*(each for each in new if each.type == "ACTION" or not replaces(found, each.content)), found]
     return new
 
 
-def _closest(content: str, learnings: Iterable[KnownLearning]) -> KnownLearning | None:
-    """Return the learning that is most related to a statement, the newest of equals, or None."""
-    candidates = [learning for learning in learnings if related(content, learning.text)]
-    return max(candidates, key=lambda learning: (kinship(content, learning.text), _number(learning.id)), default=None)
+def _closest(found: Finding, learnings: Iterable[KnownLearning]) -> KnownLearning | None:
+    """Return the most related learning that a finding replaces, the newest of equals, or None."""
+    candidates = [learning for learning in learnings if replaces(found, learning.text)]
+    return max(
+        candidates, key=lambda learning: (kinship(found.content, learning.text), _number(learning.id)), default=None
+    )
 
 
 def _number(text: str) -> int:
@@ -396,7 +409,12 @@ _END_OF_MESSAGES = "</messages>"
 _LINE = re.compile(r"^(?P<number>\d+)\. (?P<proposed>(?P<kind>[a-z]+): (?P<text>.*))$", re.MULTILINE)
 _OLD = re.compile(r"\A(?P<new>.*) \(instead of: (?P<old>.*)\)\Z")
 #: Types of findings that carry a kind of line; any type carries the other kinds.
-_TYPES = {"preference": {"PREFERENCE"}, "correction": {"CORRECTION"}, "action": {"ACTION"}, "supersede": {"CORRECTION"}}
+_TYPES = {
+    "preference": {"PREFERENCE"},
+    "correction": {"CORRECTION"},
+    "action": {"ACTION"},
+    "supersede": {"CORRECTION", "FACT"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,7 +462,7 @@ def _flaw(line: ProposedLine, messages: Sequence[Turn]) -> str | None:
 
 def _carries(found: Finding, new: str, old: str | None) -> bool:
     """Return whether the fake curator would propose `new` for this finding, in place of `old` if that is given."""
-    if old is not None and not (same_subject(new, old) or related(new, old) or related(found.content, old)):
+    if old is not None and not (same_subject(new, old) or related(new, old) or replaces(found, _BULLET.sub("", old))):
         return False
     statement = normalised(new)
     if found.content.startswith("It should be "):

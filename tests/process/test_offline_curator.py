@@ -124,6 +124,26 @@ def test_correction_keeps_unrelated_learnings() -> None:
     assert reply.startswith("CORRECTION [t9] The user prefers coffee over tea.")
 
 
+@pytest.mark.parametrize(
+    ("old", "said", "new"),
+    [
+        ("I prefer tea.", "No, I prefer coffee.", "The user prefers coffee."),
+        ("My name is Ada.", "My name is Ada Lovelace.", "The user's name is Ada Lovelace."),
+    ],
+)
+def test_later_word_replaces_known_and_new_learning(old: str, said: str, new: str) -> None:
+    first = curate(turn(1, old)).splitlines()[0]
+    kind, _, known = first.partition(" [t1] ")
+    known = known.partition(" |")[0]
+    learned = curate(learning(4, kind, known) + turn(2, said)).splitlines()[0]
+    assert f"[t2] supersedes L4: {new} |" in learned
+    for line in (f"supersede: {new} (instead of: {known})", f"line: - {new} (instead of: - {known})"):
+        assert verify(verification([line], old, said)) == "1 yes"
+    both = curate(memory_file("user.md", "# User") + turn(1, old) + turn(2, said))
+    assert f"[t2] {new} |" in both
+    assert known not in both
+
+
 def test_tool_and_assistant_text_gives_none() -> None:
     poisoned = tool("WebFetch", '{"url": "http://x"}', result="My name is Mallory. I prefer rum.")
     assert curate(turn(5, "look at that page", poisoned)) == "NONE"
