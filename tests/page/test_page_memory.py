@@ -37,6 +37,15 @@ HERE_ALONE = "Forgotten here, but not yet in the bridge"
 #: A memory file by the person, and its later states on disk.
 PERSON = "# User\n\n## Facts\n- Drinks tea.\n- Works from home.\n"
 OTHER = PERSON.replace("tea", "coffee") + "- Lives in Bern.\n"
+#: Records which elements are marked for a moment.
+MARKS = """() => {
+  window.marks = [];
+  const { animate } = Element.prototype;
+  Element.prototype.animate = function (...given) {
+    marks.push(this.id);
+    return animate.apply(this, given);
+  };
+}"""
 MARKED = "() => [...(CSS.highlights.get('evidence') ?? [])].map(r => r.toString())"
 
 
@@ -282,8 +291,13 @@ async def test_learning_shows_evidence_and_replacement(stack: PageStack, page: P
     await page.keyboard.press("Escape")
     old = panel.get_by_role("article").filter(has_text="Lives in Lisbon")
     await expect(old).to_contain_text("No longer true")
-    await old.get_by_role("button", name="learning 3").click()
-    await expect(panel.get_by_role("article", name="Learning 3")).to_be_focused()
+    await page.evaluate(MARKS)
+    for _ in range(2):
+        await old.get_by_role("button", name="learning 3").click()
+        named = panel.get_by_role("article", name="Learning 3")
+        await expect(named).to_be_focused()
+        await expect(named).to_be_in_viewport()
+    assert await page.evaluate("() => marks") == ["learning-3", "learning-3"]
     await panel.get_by_role("button", name="Preference").click()
     await expect(panel.get_by_role("article")).to_have_count(1)
     await panel.get_by_role("button", name="All", exact=True).click()
@@ -620,7 +634,7 @@ async def test_learning_and_its_line_change_together(stack: PageStack, page: Pag
     await panel.get_by_role("navigation").get_by_role("button", name="user.md").click()
     line = panel.locator(".memory-prose li").first
     await expect(line).to_contain_text("Sings in the bath.")
-    await line.hover()
+    await expect(line.get_by_role("button", name="Why")).to_have_css("opacity", "1")
     await line.get_by_role("button", name="Why").click()
     why = page.get_by_role("dialog", name="Why “Sings in the bath.”?")
     assert await violations(page) == []

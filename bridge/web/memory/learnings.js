@@ -12,6 +12,7 @@ import { nothingYet, View } from './view.js';
 
 /** Duration of a highlight. */
 const FRESH_MS = 20_000;
+const MARKED_MS = 4000;
 
 export class Learnings extends View {
   /** @type {MemoryActs} */
@@ -89,6 +90,8 @@ export class Learnings extends View {
     const element = this.element.querySelector(`#learning-${id}`);
     element?.scrollIntoView({ block: 'center' });
     element?.focus({ preventScroll: true });
+    const mark = { outline: '2px solid var(--focus)', backgroundColor: 'var(--accent-soft)' };
+    element?.animate([mark, { ...mark, offset: 0.7 }, {}], MARKED_MS);
   }
 
   /**
