@@ -316,6 +316,25 @@ async def test_settings_gather_every_choice(page: Page) -> None:
     await dialog.get_by_role("button", name="Close").click()
 
 
+async def test_slash_command_is_never_sent(stack: PageStack, page: Page) -> None:
+    async def enter(words: str) -> None:
+        await page.fill("#composer-text", words)
+        await page.keyboard.press("Enter")
+
+    await ask(page, "I live in Lyon.")
+    await enter("/model opus")
+    await expect(page.locator(".composer-note")).to_contain_text("Commands are for the terminal.")
+    await expect(page.locator("#composer-text")).to_have_value("/model opus")
+    await enter("/flush")
+    await expect(page.locator("#composer-text")).to_have_value("")
+    await expect(page.get_by_role("region", name="Messages").get_by_text("Learned ")).to_be_visible()
+    await enter("/new")
+    await expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    await ask(page, "/etc/hosts is a file")
+    asked = [row["user_message"] for row in observations(stack.workspace)]
+    assert asked[-2:] == ["I live in Lyon.", "/etc/hosts is a file"]
+
+
 async def test_refused_message_is_kept_with_reason(page: Page) -> None:
     await ask(page, "fail always")
     refused = last(page, "fail always").locator(".problem")

@@ -13,7 +13,18 @@ import { Thread } from './thread.js';
 export function mountChat(root, page) {
   const { store, outbox, commands } = page;
   const thread = new Thread(page);
-  const composer = new Composer(page, { onSent: () => thread.follow(), onEditQueued: editQueued });
+  const composer = new Composer(page, {
+    onSent: () => thread.follow(),
+    onEditQueued: editQueued,
+    commands: new Map(
+      /** @type {const} */ ([
+        ['/new', newSession],
+        ['/stop', () => lines.interrupt()],
+        ['/search', (/** @type {string} */ query) => page.searchMemory(query)],
+        ['/flush', async () => (await page.loadMemory()).flush()],
+      ]),
+    ),
+  });
   const lines = new StatusLines(page, () => thread.showQuestion(), composer.element);
   let isSignedOut = false;
 

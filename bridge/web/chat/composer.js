@@ -11,6 +11,8 @@ import { PastedSpans, toField, toMessage } from './pasted.js';
 
 const DRAFT_KEY = 'sprite.draft';
 const KEEP_MS = 300;
+/** A command and its argument. A path such as `/etc/hosts` is none, nor is a text with a space before it. */
+const COMMAND = /^(\/[a-z-]+)(?:\s+(.*))?$/s;
 /** From this share of the limit on, the length of a draft is shown. */
 const NEAR_LIMIT = 0.9;
 /** A taller field scrolls. */
@@ -30,9 +32,14 @@ export class Composer {
     }}></form>`,
   );
 
-  /** @param {Page} page @param {{ onSent: () => void, onEditQueued: () => boolean }} heard */
-  constructor(page, { onSent, onEditQueued }) {
+  /**
+   * `commands` are those that the page has.
+   * @param {Page} page
+   * @param {{ onSent: () => void, onEditQueued: () => boolean, commands: Map<string, (rest: string) => unknown> }} heard
+   */
+  constructor(page, { onSent, onEditQueued, commands }) {
     this.page = page;
+    this.commands = commands;
     this.onSent = onSent;
     this.onEditQueued = onEditQueued;
     this.#draw(true);
@@ -120,6 +127,8 @@ export class Composer {
   }
 
   submit() {
+    const [, name = '', rest = ''] = COMMAND.exec(this.field.value.trimEnd()) ?? [];
+    if (name) return this.#run(name, rest);
     const paths = this.#uploads?.paths ?? [];
     const { text, pasted } = toMessage(this.field.value, this.#pasted.spans);
     if (this.#uploads?.isBusy) return this.#say('A file is still on its way. Wait for it, or cancel it.');
@@ -131,6 +140,16 @@ export class Composer {
     this.#uploads?.clear();
     this.#keep();
     this.onSent();
+    return undefined;
+  }
+
+  /** @param {string} name @param {string} rest */
+  #run(name, rest) {
+    const command = this.commands.get(name);
+    if (!command) return this.#say('Commands are for the terminal. To send this as a message, put a space before it.');
+    this.#put('', []);
+    this.#keep();
+    command(rest);
     return undefined;
   }
 

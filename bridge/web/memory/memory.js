@@ -50,6 +50,7 @@ export function mountMemory(root, todo, page) {
     openLearning: (id) => memory.openLearning(id),
     /** @param {string} query */
     search: (query) => memory.search(query),
+    flush: () => memory.flush(),
     actions: memory.actions,
   };
 }
@@ -88,7 +89,7 @@ class Memory {
       why: (line) => this.#why(line),
       forget: (row) => this.#forget({ learning: row.id }, `“${row.content}”`),
       forgetWords: () => this.#forgetWords(),
-      flush: () => this.#flush(),
+      flush: () => this.flush(),
       draft: (text) => page.draft(text),
     };
     this.#acts = acts;
@@ -106,7 +107,7 @@ class Memory {
     this.#head = new Head({
       type: (query) => this.#type(query),
       choose: (tab) => this.#choose(tab),
-      flush: () => void this.#flush(),
+      flush: () => void this.flush(),
       results: () => this.#search.focus(),
     });
     root.classList.add('memory');
@@ -257,7 +258,7 @@ class Memory {
     this.#views.files.stopEditing();
   }
 
-  async #flush() {
+  async flush() {
     if (this.#flushing) return;
     this.#flushing = true;
     this.#drawHead();
@@ -359,7 +360,7 @@ class Memory {
       id: 'memory.flush',
       title: 'Learn now from the waiting turns',
       group: 'Memory',
-      run: () => void this.#flush(),
+      run: () => void this.flush(),
     });
     commands.add({
       id: 'memory.forget',

@@ -365,7 +365,7 @@ export interface Page {
   openLearning(id: number): Promise<void>;
   answerLearning(row: LearningRow, action: LearningAnswer): Promise<void>;
   /** Loads the memory panel, which adds commands. */
-  loadMemory(): Promise<unknown>;
+  loadMemory(): Promise<ReturnType<typeof import('../memory/memory.js').mountMemory>>;
   searchMemory(query?: string): Promise<void>;
   /** Shows the list of actions. */
   openActions(): void;
