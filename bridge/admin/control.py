@@ -5,6 +5,7 @@ that the program is not an agent's (`refusal`). It speaks HTTP:
 
     GET    /ws?person=NAME      the WebSocket of `GET /ws`, as that person (default: local)
     GET    /status              {"sprites": [...]}, see status.py
+    GET    /model               {"offline"}: whether the built-in demo model answers
     GET    /users               {"users": [...]}
     POST   /users/NAME          {"link", "token"}: adds a person        /users/NAME/restore: the same, after a revoke
     POST   /users/NAME/link     {"link"}

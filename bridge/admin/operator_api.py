@@ -426,7 +426,10 @@ class RunningApi(OperatorApi):
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of a running bridge's control socket."""
-        return [*super().routes(), web.get("/ws", self._socket)]
+        return [*super().routes(), web.get("/model", self._model), web.get("/ws", self._socket)]
+
+    async def _model(self, _request: web.Request) -> web.Response:
+        return messages.as_json({"offline": self._routes.offline_model})
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
         person = request.query.get("person", LOCAL_PERSON)

@@ -169,9 +169,12 @@ class _Asset:
 
 
 class Pages:
-    """Serve the web page's files, as read from disk at creation. `offline_model` marks the page."""
+    """Serve the web page's files, as read from disk at creation.
 
-    def __init__(self, folder: Path = _WEB, *, offline_model: bool = False) -> None:
+    `offline_model` marks the page, and so does `is_here`: the agent is on the computer of its only person.
+    """
+
+    def __init__(self, folder: Path = _WEB, *, offline_model: bool = False, is_here: bool = False) -> None:
         bodies = {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in sorted(folder.rglob("*"))
@@ -185,6 +188,8 @@ class Pages:
             html = self._with_versions(index.decode(), frozenset(bodies))
             if offline_model:
                 html = html.replace("<html ", '<html data-model="offline" ', 1)
+            if is_here:
+                html = html.replace("<html ", '<html data-place="here" ', 1)
             bodies[_INDEX] = html.encode()
         if (worker := bodies.get(_WORKER)) is not None:
             bodies[_WORKER] = self._with_files(worker.decode(), bodies).encode()

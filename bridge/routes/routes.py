@@ -69,7 +69,8 @@ class Routes:
         self._metrics = metrics
         self._readiness = readiness
         self._database = Probe(partial(people.may_come, LOCAL_PERSON))
-        self._pages = Pages(offline_model=settings.uses_offline_model)
+        self.offline_model = settings.uses_offline_model
+        self._pages = Pages(offline_model=self.offline_model, is_here=settings.is_alone)
 
     def table(self) -> list[web.RouteDef]:
         """Return the routes. The catch-all for the page's files comes last."""

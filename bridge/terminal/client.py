@@ -106,12 +106,10 @@ def _history(endpoint: LocalEndpoint | RemoteEndpoint) -> Path | None:
 def _banner(endpoint: LocalEndpoint | RemoteEndpoint) -> Text:
     if isinstance(endpoint, RemoteEndpoint):
         parts = [f"connected to {endpoint.url}"]
-    elif endpoint.is_ours:
-        offline = endpoint.settings.uses_offline_model
-        model = "demo model, not Claude (set ANTHROPIC_API_KEY for Claude)" if offline else "Claude"
-        parts = [model, f"a bridge started on {endpoint.settings.data}"]
     else:
-        parts = [f"the bridge that runs on {endpoint.settings.data}"]
+        demo = "demo model, not Claude" + (" (set ANTHROPIC_API_KEY for Claude)" if endpoint.is_ours else "")
+        place = "a bridge started" if endpoint.is_ours else "the bridge that runs"
+        parts = [demo if endpoint.offline_model else "Claude", f"{place} on {endpoint.settings.data}"]
     return Text.assemble(("Sprite", "bold cyan"), *((f" · {one_line(part)}", "dim") for part in (*parts, "/help")))
 
 

@@ -50,6 +50,8 @@ class LocalEndpoint(Service):
         self._was_there = False
         #: Whether this program started the bridge in use, and so ends it.
         self.is_ours = False
+        #: Whether the demo model answers, from the first connection on.
+        self.offline_model = False
 
     async def connect(self) -> aiohttp.ClientWebSocketResponse:
         """See BridgeLink."""
@@ -70,6 +72,8 @@ class LocalEndpoint(Service):
     async def _connected(self) -> aiohttp.ClientWebSocketResponse:
         async with AsyncExitStack() as opening:
             session = await opening.enter_async_context(control_session(self.settings.run, raise_for_status=_explained))
+            async with session.get("/model", raise_for_status=True) as answer:
+                self.offline_model = (await answer.json())["offline"]
             socket = await _open(session, f"/ws?person={self.person}", {})
             # Both end with the endpoint: a broken socket leaves only a closed session.
             self._stack.push_async_exit(opening.pop_all())

@@ -156,6 +156,7 @@ async def test_first_visit_loads_little_and_draws_card(page: Page) -> None:
     await page.wait_for_load_state("networkidle")
     assert 10_000 < await page.evaluate(LOADED) <= 120_000
     await expect(page.get_by_role("heading", name="What shall we work on?")).to_be_visible()
+    await expect(page.locator(".welcome")).to_contain_text("Sprite works on this computer")
     await shoot(page, "first-visit")
     await bar_fits_every_width(page)
     await page.get_by_role("button", name="Draw a card").click()

@@ -89,6 +89,7 @@ async def test_chat_joins_local_and_remote_bridge(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with running_bridge(data) as bridge:
         printed = await chat(data, "my name is Wilhelmina")
+        assert "demo model, not Claude" in printed
         assert "the bridge that runs on" in printed
         assert "stopping the sprite" not in printed
         token = (await bridge.run("users", "token", "local", "--full"))[1].splitlines()[-1]
