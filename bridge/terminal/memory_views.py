@@ -1,6 +1,7 @@
 """Answers of the sprite to commands, drawn for the terminal (pure)."""
 
 import math
+import re
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,6 +20,10 @@ from sprite.protocol.shapes import counted
 
 _HIT_CHARS = 300
 _TURNS_LISTED = 20
+#: The last part of a turn's hit. The search indents the lines of all parts, so that no text looks like another part.
+_TOOLS = re.compile(r"^Tools: .*", re.MULTILINE | re.DOTALL)
+_SERVER = re.compile(r"\bmcp__\w+?__(\w+)")
+_JSON_MARKS = re.compile(r'[{}\[\]"]')
 _NOT_RID_OF_IT = "the bridge's replica still contains it"
 
 
@@ -56,10 +61,11 @@ def learnings(rows: list[shapes.LearningRow]) -> RenderableType:
     for row in rows:
         gone = "strike dim" if row.superseded_by is not None else ""
         mark = (" (unverified)", "yellow") if row.is_unverified and not gone else ""
+        quote = (f'  "{one_line(row.evidence)}"' if row.evidence else "", "dim")
         drawn.add_row(
             Text(when(row.created_at)),
             Text(one_line(row.type)),
-            Text.assemble((one_line(row.content), gone), mark, _whence(row.source_observation_id, row.project)),
+            Text.assemble((one_line(row.content), gone), mark, _whence(row.source_observation_id, row.project), quote),
         )
     return drawn
 
@@ -103,7 +109,7 @@ def hits(found: list[shapes.SearchHit], *, waiting: int, notes: Sequence[str] = 
         drawn.add_column(style=style, no_wrap=style != "")
     for hit in found:
         kind = hit.type if hit.kind == "learning" else f"turn {hit.id}"
-        text = one_line(hit.text)
+        text = one_line(_TOOLS.sub(_plain_calls, hit.text))
         short = text[:_HIT_CHARS] + (" …" if len(text) > _HIT_CHARS else "")
         drawn.add_row(
             Text(when(hit.at)),
@@ -116,6 +122,12 @@ def hits(found: list[shapes.SearchHit], *, waiting: int, notes: Sequence[str] = 
             ),
         )
     return Group(drawn, *after)
+
+
+def _plain_calls(tools: re.Match[str]) -> str:
+    """Return the part of a hit with a turn's tool calls, without servers' names and the marks of JSON."""
+    names = _SERVER.sub(lambda found: found[1].replace("_", " "), tools[0])
+    return _JSON_MARKS.sub("", names)
 
 
 def _whence(turn: int | None, project: str | None) -> tuple[str, str]:
@@ -163,7 +175,10 @@ def _place(place: shapes.Place) -> Text:
 def status(state: Status, *, link: str) -> Table:
     """Draw the sprite's status."""
     memory, session = state.memory, state.session
-    limit = {"ask": "asks before actions that need your permission", "bypass": "acts without asking anybody"}
+    limit = {
+        "ask": "asks about new hosts, paths outside the workspace and the like",
+        "bypass": "acts without asking anybody",
+    }
     rows = [
         ("connection", link),
         ("model", state.model or "chosen by Claude Code"),

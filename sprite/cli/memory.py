@@ -16,7 +16,7 @@ from sprite.log.curations import what_happened
 from sprite.memory import query
 from sprite.memory.files import shown_to, template
 from sprite.owner import Stores, open_stores
-from sprite.protocol.framing import one_line
+from sprite.protocol.framing import on_one_line, one_line
 from sprite.protocol.shapes import RETIRED, SearchHit, counted
 from sprite.search.meaning.meaning import BY_WORDS
 from sprite.search.view import file_as_of, known_file
@@ -166,8 +166,9 @@ async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
         turn = f" t{row.source_observation_id}" if row.source_observation_id is not None else ""
         replaced = mark(row.id, row.superseded_by, is_unverified=row.is_unverified)
         project = f" {one_line(row.project)}" if row.project is not None else ""
+        quote = f'  "{on_one_line(row.evidence)}"' if row.evidence else ""
         say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){project}{replaced}  "
-            f"{row.content}")  # fmt: skip
+            f"{row.content}{quote}")  # fmt: skip
     if not rows:
         say("Nothing has been learned yet.")
     if any(row.is_unverified and row.superseded_by is None for row in rows):

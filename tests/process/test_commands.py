@@ -323,7 +323,7 @@ def test_diff_shows_changed_lines(run: Run) -> None:
 def test_learnings_are_paginated(run: Run) -> None:
     lines = run("memory", "learnings")[1].splitlines()
     assert [line.split()[0] for line in lines] == ["L1", "L2", "L3", "L4", "L5"]
-    assert re.fullmatch(r"L1 +FACT +\S+ \S+ UTC t1 \(user\)  The user's name is Ada\.", lines[0])
+    assert re.fullmatch(r"L1 +FACT +\S+ \S+ UTC t1 \(user\)  The user's name is Ada\.  \"My name is Ada\"", lines[0])
     rows = as_json(run("memory", "learnings", "--after", "3", "--limit", "1", "--json"))
     assert [(row["id"], row["content"], row["evidence"]) for row in rows] == [
         (4, "Water the ficus.", "Remember to water the ficus")

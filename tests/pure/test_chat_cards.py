@@ -207,3 +207,14 @@ def test_hits_show_kind_and_unsearched_count() -> None:
     assert "With make ship.  project /home/ada/web" in text_of(memory_views.hits(elsewhere, waiting=0), width=100)
     noted = text_of(memory_views.hits(found, waiting=0, notes=["also: invoice"]), width=100)
     assert "also: invoice" in noted
+
+
+def test_hit_with_tool_calls_is_plain() -> None:
+    said = 'User: Write {"a"}\nTools: mcp__sprite__create_card {"title": "Ships", "rows": [1]} ; Bash {"command": "ls"}'
+    hit = SearchHit("turn", 8, "TURN", 0.0, "s1", 8, said)
+    drawn = text_of(memory_views.hits([hit], waiting=0), width=150)
+    assert 'User: Write {"a"} Tools: create card title: Ships, rows: 1 ; Bash command: ls' in drawn
+
+
+def test_learning_shows_its_quote() -> None:
+    assert 'turn 1  "Likes tea"' in text_of(memory_views.learnings([learned(1, "FACT", "Likes tea")]), width=100)
