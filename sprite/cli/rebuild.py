@@ -109,7 +109,7 @@ async def _re_extract(settings: Settings, transcript: TranscriptDB, *, dry_run: 
     if not as_json and (skipped := await transcript.quarantine.count()):
         say(f"Without {counted(skipped, 'turn')} that are set aside: `memory retry TURN` curates one again.")
     if not as_json:
-        say(_estimate_words(estimate))
+        say(_estimate_words(estimate, has_claude=settings.has_credentials and not settings.is_offline))
     if dry_run:
         if as_json:
             say_json(dataclasses.asdict(estimate))
@@ -128,9 +128,10 @@ def _advance(progress: tqdm[NoReturn], steps: int) -> None:
     progress.update(steps)
 
 
-def _estimate_words(estimate: Estimate) -> str:
+def _estimate_words(estimate: Estimate, *, has_claude: bool) -> str:
     price = "a price that is not known" if estimate.usd is None else f"about {dollars(estimate.usd)}"
+    demo = "" if has_claude else "; the demo model costs nothing"
     return (
         f"{counted(estimate.turns, 'turn')} in {counted(estimate.calls, 'call')} to {estimate.model}: about "
-        f"{estimate.tokens_read:,} tokens read and {estimate.tokens_written:,} written, for {price}."
+        f"{estimate.tokens_read:,} tokens read and {estimate.tokens_written:,} written, for {price}{demo}."
     )

@@ -461,7 +461,7 @@ async def check_model(settings: Settings) -> str:
         except ModelError as error:
             raise ModelError(f"cannot be reached at {settings.base_url or 'the API'}: {error}") from error
     if settings.is_offline:
-        return f"the {STAND_IN} answers"
+        return f"the {STAND_IN}, answers"
     return f"{settings.curator_model} answers ({counted.input_tokens} tokens counted)"
 
 

@@ -299,7 +299,7 @@ async def test_extraction_estimate_makes_no_model_call(workspace: Path, model: O
     assert json.loads(out)["usd"] is None
     assert json.loads(out)["calls"] == 1
     code, out, _ = await command(workspace, *arguments, SPRITE_CURATOR_MODEL="nobody-knows-1")
-    assert out.endswith("written, for a price that is not known.\n")
+    assert out.endswith("written, for a price that is not known; the demo model costs nothing.\n")
     assert calls(model) == 0
     assert whole(workspace) == before
 
