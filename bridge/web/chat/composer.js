@@ -35,7 +35,9 @@ export class Composer {
   /**
    * `commands` are those that the page has.
    * @param {Page} page
-   * @param {{ onSent: () => void, onEditQueued: () => boolean, commands: Map<string, (rest: string) => unknown> }} heard
+   * @param {{
+   *   onSent: () => void, onEditQueued: () => boolean, commands: Map<string, (rest: string) => unknown>
+   * }} heard
    */
   constructor(page, { onSent, onEditQueued, commands }) {
     this.page = page;

@@ -131,8 +131,8 @@ export class Thread {
     return html`<div class="welcome">
       <h2>What shall we work on?</h2>
       <p class="muted">
-        Sprite works on ${isHere ? 'this' : 'its own'} computer, draws what it finds on the canvas, and remembers what you tell it. Pick a line
-        to start with, or write your own.
+        Sprite works on ${isHere ? 'this' : 'its own'} computer, draws what it finds on the canvas, and remembers what
+        you tell it. Pick a line to start with, or write your own.
       </p>
       <div class="starters">
         ${STARTERS.map(
