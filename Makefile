@@ -37,8 +37,8 @@ test: $(VENV)/.dev $(PAGE_TOOLS) ## lint, types and every test, side by side
 fast: $(VENV)/.dev $(PAGE_TOOLS) ## lint, types and the tests that start no process, side by side: under a minute
 	@$(TOGETHER) lint units
 
-# One for each processor, since these tests wait for nothing.
-UNIT_WORKERS ?= auto
+# These tests hardly wait: three workers also on two cores.
+UNIT_WORKERS ?= 3
 
 units:
 	$(PYTEST) -n $(UNIT_WORKERS) -m 'not soak and not postgres' tests/pure tests/stores

@@ -48,7 +48,7 @@ hypothesis.settings.register_profile(
     "sprite",
     deadline=None,
     derandomize=_EXAMPLES is None,
-    max_examples=int(_EXAMPLES or 20),
+    max_examples=int(_EXAMPLES or 12),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("sprite")
