@@ -65,6 +65,8 @@ async def test_rule_is_written_accepted_and_overridden(stack: PageStack, page: P
     await field.fill(RULE.replace('"touch"', '"touch" or "mkdir"'))
     await dialog.get_by_role("button", name="Check it").click()
     await dialog.get_by_role("button", name="Make it a rule").click()
+    # Until it is accepted, the offer stands beside the rule that it replaces.
+    await expect(dialog.get_by_role("button", name="Make it a rule")).to_have_count(0)
     await expect(dialog.get_by_role("button", name="Retire")).to_have_count(1)
     await expect(dialog).to_contain_text("mkdir")
     await dialog.get_by_role("button", name="Retire").click()

@@ -247,7 +247,9 @@ async def test_reminder_interrupted_after_tool_call_fails(model: OfflineModel, w
     async with sprite_process(workspace, model.url) as sprite, sprite.client() as client:
         number = await add(client, "run `echo once >> ran`")
         cut = await next_fired(client)
-        await eventually((workspace / "ran").exists, "the command did not run")
+        # The shell makes the file before the command writes into it.
+        ran = workspace / "ran"
+        await eventually(lambda: ran.exists() and ran.read_text() == "once\n", "the command did not run")
         await sprite.stop()
         end = await client.end_of(cut)
     assert (end["event"], end["code"], end["retryable"]) == ("error", "crashed", False)
