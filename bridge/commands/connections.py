@@ -84,7 +84,7 @@ def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-#: What each command adds to the connection's path, and what it sends.
+#: For each command, the end of the connection's path and a function that makes the body.
 _POSTS: dict[str, tuple[str, Callable[[argparse.Namespace], object]]] = {
     "test": ("/test", lambda _: None),
     "on": ("/switch", lambda _: {"on": True}),

@@ -227,7 +227,7 @@ def _today(status: Status) -> Cost:
 
 
 async def _verification(settings: Settings) -> dict[str, Any]:
-    """Ask the verifier about all shipped lines; return which it judged wrong, and the cost."""
+    """Ask the verifier about the test lines in the package. Return its wrong verdicts and the cost."""
     lines = fixed_lines()
     wrong: list[tuple[Line, str]] = []
     costs: list[float | None] = []

@@ -21,7 +21,7 @@ from sprite.common.due_times import parse_due
 from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, parse_rule
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
 from sprite.curation.answer_files import Header, begins, read_header, read_line
-from sprite.curation.file_decisions import NEAREST, FileFold, Replaced, rests_on
+from sprite.curation.file_decisions import FileFold, Replaced, rests_on
 from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Evidence, Turn, Turns, flaw
 from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
@@ -30,7 +30,7 @@ from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory import decision as effects
 from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, made_words
-from sprite.memory.answers import decide_change
+from sprite.memory.answers import NEAREST, decide_change
 from sprite.memory.apply import (
     MADE_IDS,
     QUOTED_OTHER,

@@ -16,7 +16,7 @@ from sprite.curation.provenance.checks import Given, disguise
 from sprite.curation.provenance.evidence import Kind, Turn, Turns
 from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
-from sprite.memory.answers import LIVES_ON
+from sprite.memory.answers import LIVES_ON, NEAREST
 from sprite.memory.apply import NewLearning
 from sprite.memory.decision import Fold, MadeOwn, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
@@ -29,8 +29,6 @@ from sprite.protocol.shapes import LearningRow
 RESTS_ON = 0.5
 #: Complete new content may drop this part of a file's lines without a reason, and at least one.
 MAX_DROPPED = 0.25
-#: Learnings to compare a line with.
-NEAREST = 3
 #: Voices that may carry a line about the work: the person, and what the agent did and saw on this computer.
 _WORKING: frozenset[Kind] = frozenset({"person", "input", "result", "printed"})
 _WORKING_ORIGINS = frozenset({"user", "assistant", "tool"})

@@ -20,8 +20,8 @@ from sprite.protocol.shapes import RETIRED, LearningRow
 Op = Literal["confirm", "retire", "edit"]
 #: A line of a memory file that has this part of a retired learning's words leaves with it.
 LIVES_ON = 0.6
-#: Valid learnings that are compared with a line.
-_NEAREST = 3
+#: Learnings to compare a line with.
+NEAREST = 3
 
 
 class Answer(Struct, omit_defaults=True):
@@ -161,5 +161,5 @@ def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
 
 def _is_of_another(draft: Fold, line: str, part: float) -> bool:
     """Return whether a valid learning has a larger part of a line's words."""
-    near = draft.nearest(any_term(significant(line)), _NEAREST)
+    near = draft.nearest(any_term(significant(line)), NEAREST)
     return any(share(content_words(line), content_words(known.content)) > part for known in near)

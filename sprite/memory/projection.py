@@ -170,7 +170,7 @@ class Projection:
         return [] if self._files.state() == self._settled else await self.settle_held()
 
     async def log_batch(self, decided: Callable[[], Awaitable[Curation]]) -> list[Change]:
-        """Settle, log the decided answer that `decided` returns, and apply it. Return all changes.
+        """Bring memory up to date, log the answer that `decided` returns, and apply it. Return all these changes.
 
         ValueError if any turn of its range is already curated.
         """

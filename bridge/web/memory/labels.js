@@ -44,7 +44,7 @@ export const MAKERS = {
 /** @type {Record<string, string>} */
 export const FILES = {
   'soul.md': 'Who the agent is',
-  'os.md': 'How it works on its computer',
+  'os.md': 'How the agent works on its computer',
   'tools.md': 'Tools it has learned to use',
   'user.md': 'You: facts, preferences, corrections',
   'files.md': 'Your files and what is in them',

@@ -1,6 +1,6 @@
 """find_tools, use_tool and pinned tools: the agent's way to the person's connections, which the bridge has.
 
-What a server says is not the person's word. It reaches the model between marks that it cannot write itself.
+A server's answer is not the person's word. It reaches the model between marks that no server can write.
 """
 
 from __future__ import annotations
