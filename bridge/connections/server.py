@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -195,35 +196,36 @@ class Server:
     @asynccontextmanager
     async def _local(self) -> AsyncIterator[Any]:
         hosts = [part for host in self._definition.hosts for part in ("--host", host)]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sprite.sandbox.local_server", *hosts, "--", *self._definition.command),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=passed_on(os.environ)  # noqa: TID251 - what every local process inherits
-            | {"SPRITE_DATA": str(self._data), "SERVER_ENVIRONMENT": json.dumps(self._definition.env)},
-            cwd=_ROOT,
-            start_new_session=True,
-            limit=MOST_ANSWER_BYTES,
-        )
-        to_session, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        from_session, requests = anyio.create_memory_object_stream[SessionMessage](0)
-        pipes = _Pipes(process)
-        try:
-            async with TaskSet() as tasks, to_session, messages, from_session, requests:
-                tasks.start(pipes.read(to_session), "MCP output")
-                tasks.start(pipes.write(requests), "MCP input")
-                errors = tasks.start(pipes.listen(), "MCP errors")
-                try:
-                    yield messages, from_session
-                finally:
-                    with suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-                    await asyncio.wait({errors}, timeout=_LAST_WORDS_SECONDS)
-                    self._last_words = pipes.last_words
-        finally:
-            await pipes.drain()
-            await process.wait()
+        with tempfile.TemporaryDirectory(prefix="sprite-server-") as folder:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "sprite.sandbox.local_server", folder, *hosts, "--", *self._definition.command),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=passed_on(os.environ)  # noqa: TID251 - what every local process inherits
+                | {"SPRITE_DATA": str(self._data), "SERVER_ENVIRONMENT": json.dumps(self._definition.env)},
+                cwd=_ROOT,
+                start_new_session=True,
+                limit=MOST_ANSWER_BYTES,
+            )
+            to_session, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+            from_session, requests = anyio.create_memory_object_stream[SessionMessage](0)
+            pipes = _Pipes(process)
+            try:
+                async with TaskSet() as tasks, to_session, messages, from_session, requests:
+                    tasks.start(pipes.read(to_session), "MCP output")
+                    tasks.start(pipes.write(requests), "MCP input")
+                    errors = tasks.start(pipes.listen(), "MCP errors")
+                    try:
+                        yield messages, from_session
+                    finally:
+                        with suppress(ProcessLookupError):
+                            os.killpg(process.pid, signal.SIGKILL)
+                        await asyncio.wait({errors}, timeout=_LAST_WORDS_SECONDS)
+                        self._last_words = pipes.last_words
+            finally:
+                await pipes.drain()
+                await process.wait()
 
     def _explained(self, error: BaseException) -> ConnectionsError:
         while isinstance(error, BaseExceptionGroup):

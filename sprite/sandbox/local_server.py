@@ -1,6 +1,6 @@
-"""Run an MCP server in a sandbox of its own: `python -m sprite.sandbox.local_server [--host HOST]... -- COMMAND...`.
+"""Run an MCP server in a sandbox: `python -m sprite.sandbox.local_server FOLDER [--host HOST]... -- COMMAND...`.
 
-The bridge starts it. The server sees no workspace, no home directory and no data of a bridge, gets the variables in
+The bridge starts it with an empty folder, and removes the folder after it has killed the server. The server sees no workspace, no home directory and no data of a bridge, gets the variables in
 SERVER_ENVIRONMENT (JSON) only, and reaches the named hosts through a proxy. Its standard streams are this process's.
 """
 
@@ -10,10 +10,9 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 
-from sprite.config import Settings, from_environment
+from sprite.config import from_environment
 from sprite.sandbox.egress import EgressProxy
 from sprite.sandbox.hosts import WEB_PORTS, Answer, HostGate, HostRefusedError, HostTables, Moment, Place, Reason
 from sprite.sandbox.sandbox import server_command
@@ -50,30 +49,27 @@ class _NoTables(HostTables):
         pass
 
 
-async def run(settings: Settings, hosts: list[str], command: list[str], environment: dict[str, str]) -> int:
+async def run(folder: Path, hosts: list[str], command: list[str], environment: dict[str, str]) -> int:
     """Run the MCP server until it ends. Return its exit status."""
-    with tempfile.TemporaryDirectory(prefix="sprite-server-") as folder:
-        path = Path(folder, "egress.sock")
-        proxy = EgressProxy(path, _NamedHosts(hosts), _NoTables())
-        await proxy.start()
-        try:
-            arguments, variables = server_command(settings, path)
-            places = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}  # noqa: TID251
-            process = await asyncio.create_subprocess_exec(
-                *arguments, *command, env={**places, **variables, **environment}, cwd="/"
-            )
-            return await process.wait()
-        finally:
-            await proxy.stop()
+    path = folder / "egress.sock"
+    proxy = EgressProxy(path, _NamedHosts(hosts), _NoTables())
+    await proxy.start()
+    try:
+        arguments, variables = server_command(from_environment(folder, {}), path)
+        places = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}  # noqa: TID251
+        process = await asyncio.create_subprocess_exec(
+            *arguments, *command, env={**places, **variables, **environment}, cwd="/"
+        )
+        return await process.wait()
+    finally:
+        await proxy.stop()
 
 
 def main() -> int:
     """Run the server that the arguments name."""
     end = sys.argv.index("--")
     environment = json.loads(os.environ.pop("SERVER_ENVIRONMENT", "{}"))  # noqa: TID251 - from the bridge, no setting
-    with tempfile.TemporaryDirectory() as nowhere:
-        settings = from_environment(Path(nowhere), {})
-        return asyncio.run(run(settings, sys.argv[2:end:2], sys.argv[end + 1 :], environment))
+    return asyncio.run(run(Path(sys.argv[1]), sys.argv[3:end:2], sys.argv[end + 1 :], environment))
 
 
 if __name__ == "__main__":

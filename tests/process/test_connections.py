@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -110,6 +111,18 @@ async def test_local_server_sees_nothing_of_bridge(stage: Stage, tmp_path: Path)
     async with listener:
         _, is_error = await stage.use("dial", port=listener.sockets[0].getsockname()[1])
     assert is_error
+
+
+async def test_killed_local_server_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A socket's path has to be short.
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        async with staged(tmp_path / "bridge.db", tmp_path) as stage:
+            await stage.local()
+            assert await stage.use("echo", words="hello") == ("hello", False)
+            assert list(Path(folder).iterdir())
+        assert not list(Path(folder).iterdir())
 
 
 async def test_changed_tools_wait_for_agreement(stage: Stage) -> None:
