@@ -156,7 +156,7 @@ def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
                 lines.append(f"{line[:2]}{new}")
         changed = "\n".join(lines)
         if changed != content and not over_limit(name, changed):
-            draft.put(Written(name, changed))
+            draft.put(Written(name, changed, by="person"))
 
 
 def _is_of_another(draft: Fold, line: str, part: float) -> bool:

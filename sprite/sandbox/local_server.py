@@ -1,7 +1,8 @@
 """Run an MCP server in a sandbox: `python -m sprite.sandbox.local_server FOLDER [--host HOST]... -- COMMAND...`.
 
-The bridge starts it with an empty folder, and removes the folder after it has killed the server. The server sees no workspace, no home directory and no data of a bridge, gets the variables in
-SERVER_ENVIRONMENT (JSON) only, and reaches the named hosts through a proxy. Its standard streams are this process's.
+The bridge starts it with an empty folder, and removes the folder after it has killed the server. The server sees no
+workspace, no home directory and no data of a bridge, gets the variables in SERVER_ENVIRONMENT (JSON) only, and reaches
+the named hosts through a proxy. Its standard streams are this process's.
 """
 
 from __future__ import annotations

@@ -185,6 +185,7 @@ async def test_retired_or_edited_learning_changes_its_line(stores: Stores) -> No
     user = stores.files.read("user.md")
     assert "- Prefers coffee." in user
     assert TEA not in user
+    assert [version.source for version in await stores.memory.versions("user.md")][-2:] == ["curator", "person"]
     with pytest.raises(PeerError, match="no longer true"):
         await stores.projection.answer(1, "edit", "Prefers water.")
     await stores.projection.answer(2, "retire")
