@@ -113,7 +113,7 @@ function previewOf(preview, what) {
       ${places(preview.gone ?? [])} ${preview.more ? html`<p>And ${preview.more} more.</p>` : null}
     </details>
     ${still.length ? html`<p class="memory-banner warn">It stays here:</p>${places(still)}` : null}
-    <p>This cannot be undone: no version and no backup of memory keeps it.</p>
+    <p>The current session ends. This cannot be undone: no version and no backup of memory keeps it.</p>
   </div>`;
 }
 
@@ -144,6 +144,7 @@ async function say(page, target, gone) {
         In the log, the turns keep their number and time${isWhole ? ', with nothing in them' : ', without those words'}.
       </li>
       <li>A line in memory’s history stays: when something was forgotten and how much, but not what.</li>
+      <li>Your next message begins a new session, because the agent’s last conversation held the words.</li>
       <li>Files in documents and artifacts are yours and were not touched.</li>
     </ul>
   </div>`;
