@@ -181,21 +181,17 @@ class Settings:
     #: Socket of the surrounding VM's API, if any.
     vm_socket: Path = VM_SOCKET
 
-    #: `.os/`: all files of Sprite.
+    #: All files of Sprite.
     system = _Below("workspace", ".os")
     #: The log, the projection and the six memory files.
     memory = _Below("system", "memory")
-    #: Socket of the egress proxy.
-    egress_socket = _Below("run", "egress.sock")
-    #: Socket that leads a sandboxed agent to a model endpoint without encryption.
-    model_socket = _Below("run", "model.sock")
-    #: Files of the running process: lock, token, address, and the CLI's folder.
+    #: Files of the running process.
     run = _Below("system", "run")
-    #: The log.
+    egress_socket = _Below("run", "egress.sock")
+    #: Leads a sandboxed agent to a model endpoint without encryption.
+    model_socket = _Below("run", "model.sock")
     transcript_db = _Below("memory", "transcript.db")
-    #: The projection.
     memory_db = _Below("memory", "memory.db")
-    #: Vectors of the turns, if search by meaning is on.
     vectors_db = _Below("memory", "vectors.db")
     #: The canvas, the chat and the inbox.
     workspace_db = _Below("system", "workspace.db")
@@ -268,10 +264,7 @@ def from_environment(workspace: Path, flags: Mapping[str, Any]) -> Settings:
 
 
 def home_folders(*, everyone: bool = True) -> list[Path]:
-    """Return this user's home directories, from $HOME and the user database.
-
-    As root with `everyone`, add the home directories of all people on the machine.
-    """
+    """Return this user's home directories; as root with `everyone`, those of all people on the machine."""
     homes = [os.environ.get("HOME", "")]
     with suppress(KeyError):
         homes.append(pwd.getpwuid(os.geteuid()).pw_dir)

@@ -1,7 +1,6 @@
-"""Errors by blame: the peer's fault, the operator's to fix, or a dependency that is down.
+"""Errors by blame: the peer's fault, the operator's to fix, or a dependency that is down. Any other one is a bug.
 
-Any other exception is a bug and propagates unchanged. The docstring of a class is its default message, so that
-every error says what to do.
+The docstring of a class is its default message, so that every error says what to do.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from sprite.backup.restore import refuse_cut_off
 from sprite.config import Settings
@@ -39,16 +39,15 @@ _Reply = TypeVar("_Reply", bound=MemoryResult | ReachResult | Status | Observed)
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The result of `probe`: the running sprite's address (None if none runs), its trouble and its slow work.
-
-    `trouble` is why it does not answer. `paused` is the reason, as text, why it waits for the person; otherwise
-    empty. `sandbox` describes its agent's sandbox, or None without an answer.
-    """
+    """The result of `probe`: the running sprite's address (None if none runs), its trouble and its slow work."""
 
     address: str | None
+    #: Why it does not answer.
     trouble: str = ""
     slow: Sequence[str] = ()
+    #: Why it waits for the person.
     paused: str = ""
+    #: The agent's sandbox in words, None without an answer.
     sandbox: str | None = None
 
     @property
@@ -57,13 +56,6 @@ class Probed:
         if self.address is None:
             return "not running"
         return f"running on {self.address}" + (f", but: {self.trouble}" if self.trouble else "")
-
-
-class SilentSpriteError(OperatorError):
-    """A sprite runs, and does not answer."""
-
-    def __init__(self, seconds: float = PROBE_SECONDS) -> None:
-        super().__init__(f"The running sprite gave no answer in {seconds:.0f} s; look at its log, or stop it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +70,7 @@ class Owned:
 
 @asynccontextmanager
 async def owned(settings: Settings) -> AsyncIterator[Owned]:
-    """Own the workspace while the block runs, and yield its stores.
-
-    Raises WorkspaceLockedError if a sprite owns it, OperatorError if there is no memory.
-    """
+    """Own the workspace and yield its stores. Raises WorkspaceLockedError, or OperatorError if there is no memory."""
     refuse_cut_off(settings)
     if not (settings.transcript_db).exists():
         raise OperatorError(f"There is no memory in {settings.workspace}: no sprite has run there yet.")
@@ -95,10 +84,9 @@ async def owned(settings: Settings) -> AsyncIterator[Owned]:
 
 @asynccontextmanager
 async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterator[TranscriptDB]:
-    """Own the workspace and yield its log, to append to it; create missing files.
+    """Own the workspace and yield its log, to append to it; create missing files. Raises WorkspaceLockedError.
 
-    Raises WorkspaceLockedError if another process owns it. `briefly`: the block is short, so that other processes
-    wait for its end. Memory is unchanged: the sprite's next start updates it.
+    `briefly`: the block is short, so that other processes wait for its end. The sprite's next start updates memory.
     """
     make_folders(settings)
     with workspace_lock(settings, briefly=briefly):
@@ -112,39 +100,28 @@ async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterato
             yield transcript
 
 
-async def say_observed(settings: Settings, message: Observe) -> Observed:
-    """Send turns to the running sprite; return its answer. Raises OSError or ValueError if no sprite runs."""
-    return await _ask(settings, message, Observed)
-
-
 async def ask_running(settings: Settings, request: AnyMemoryRequest | Reach, answer: type[_Answer]) -> _Answer:
-    """Send a request to the running sprite; return its answer.
-
-    Raises OperatorError if there is no answer, PeerError if the sprite refuses.
-    """
+    """Return the running sprite's answer. Raises OperatorError if there is none, PeerError if the sprite refuses."""
     try:
-        return await _ask(settings, request, answer)
+        return await ask(settings, request, answer)
     except (OSError, ValueError) as error:
         raise WorkspaceLockedError(
             f"A sprite owns {settings.workspace} but does not answer ({error}); stop it and try again."
         ) from error
 
 
-async def running_status(settings: Settings, action: Literal["status", "check_model"]) -> Status | None:
-    """Return the running sprite's report, or None if there is no connection.
-
-    Raises SilentSpriteError if it does not answer within PROBE_SECONDS, another SpriteError if it refuses.
-    """
-    return await _ask_briefly(settings, System(action), Status)
-
-
-async def _ask_briefly(settings: Settings, request: Reach | System, answer: type[_Reply]) -> _Reply | None:
+async def ask_briefly(settings: Settings, request: Reach | System, answer: type[_Reply]) -> _Reply | None:
+    """Return the running sprite's answer, or None without a connection. SpriteError if it is late or a refusal."""
     try:
-        return await _ask(settings, request, answer, seconds=PROBE_SECONDS)
+        return await ask(settings, request, answer, seconds=PROBE_SECONDS)
     except TimeoutError as error:
-        raise SilentSpriteError from error
+        raise _silent(PROBE_SECONDS) from error
     except (OSError, ValueError):
         return None
+
+
+def _silent(seconds: float) -> OperatorError:
+    return OperatorError(f"The running sprite gave no answer in {seconds:.0f} s; look at its log, or stop it.")
 
 
 async def probe(settings: Settings) -> Probed:
@@ -153,8 +130,8 @@ async def probe(settings: Settings) -> Probed:
         return Probed(None)
     address = settings.address_file.read_text(errors="replace").strip()
     try:
-        running = await running_status(settings, "status")
-        reach = await _ask_briefly(settings, Reach(), ReachResult)
+        running = await ask_briefly(settings, System("status"), Status)
+        reach = await ask_briefly(settings, Reach(), ReachResult)
     except SpriteError as error:
         return Probed(address, str(error))
     if running is None or reach is None:
@@ -176,17 +153,14 @@ async def connect(
     return reader, writer
 
 
-async def _ask(
+async def ask(
     settings: Settings,
     request: AnyMemoryRequest | Reach | System | Observe,
     answer: type[_Reply],
     *,
     seconds: float = ANSWER_SECONDS,
 ) -> _Reply:
-    """Send a request to the running sprite; return its answer.
-
-    Raises OSError (also a timeout) or ValueError if no sprite runs, SilentSpriteError if it does not answer.
-    """
+    """Return the running sprite's answer. Raises OSError (also a timeout) or ValueError if none runs."""
     client = PROBE if isinstance(request, System | Reach) else "command line"
     reader, writer = await connect(settings, client, min(seconds, CONNECT_SECONDS))
     try:
@@ -199,7 +173,7 @@ async def _ask(
                 if isinstance(message.payload, answer) and message.reply_to == "1":
                     return message.payload
     except TimeoutError as error:
-        raise SilentSpriteError(seconds) from error
+        raise _silent(seconds) from error
     finally:
         writer.close()
     raise OperatorError("The running sprite closed the connection; look at its log.")

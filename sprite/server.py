@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 async def serve(settings: Settings, on_listening: Callable[[str, int], None], stop: asyncio.Event) -> None:
     """Run a sprite until `stop` is set. Raises OperatorError if the workspace cannot be used.
 
-    A task that dies also sets `stop`. TaskDiedError then names it, after everything was closed in order.
+    A task that dies also sets `stop`: TaskDiedError names it, after everything was closed in order.
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(_taken(settings))
@@ -217,10 +217,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
 
 @contextlib.contextmanager
 def _taken(settings: Settings) -> Iterator[None]:
-    """Own the workspace while the block runs.
-
-    Create its folders, complete an interrupted import, and end programs that a killed sprite left.
-    """
+    """Own the workspace: create its folders, complete an interrupted import, end programs that a killed sprite left."""
     if settings.on_plan and (not is_loopback(settings.host) or settings.vm_socket.exists()):
         raise OperatorError(
             "CLAUDE_CODE_OAUTH_TOKEN is your own login, for a sprite on your own machine that listens on loopback. "
@@ -266,10 +263,7 @@ async def _desk(
 async def _egress(
     settings: Settings, workspace: WorkspaceDB, desk: PermissionBroker, now: Callable[[], Moment]
 ) -> AsyncIterator[EgressProxy]:
-    """Run the proxy through which the agent reaches the network, while the block runs.
-
-    An unencrypted model endpoint is not reached through this proxy.
-    """
+    """Run the proxy through which the agent reaches the network, but not an unencrypted model endpoint."""
     host, port, is_https = settings.model_endpoint
     proxy = EgressProxy(
         settings.egress_socket,

@@ -57,10 +57,7 @@ class Snapshot:
 
 @asynccontextmanager
 async def snapshot(settings: Settings) -> AsyncIterator[Snapshot]:
-    """Yield a snapshot of the workspace.
-
-    Raises OperatorError if no sprite has run here, or the sprite never stops writing.
-    """
+    """Yield a snapshot of the workspace. Raises OperatorError if no sprite has run here, or it never stops writing."""
     async with AsyncExitStack() as stack:
         # One connection per database sees every commit of others, and one holds the snapshot.
         watching, looking = [{name: stack.enter_context(_opened(settings, name)) for name in SCHEMAS} for _ in range(2)]
@@ -164,11 +161,11 @@ def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | layout.Folder]:
         prefix = "" if below == "." else f"{below}/"
         for name in sorted(folders):
             path = f"{prefix}{name}"
-            why = None if path == layout.OURS else _why_not(path, prefix, name, descriptor)
-            if why is not None or path == layout.OURS:
+            if path == layout.OURS:
                 folders.remove(name)
-                if why is not None:
-                    left_out.add(path, why)
+            elif (why := _why_not(path, prefix, name, descriptor)) is not None:
+                folders.remove(name)
+                left_out.add(path, why)
         folders.sort()
         if prefix and below not in _ALWAYS_THERE:
             seen = os.fstat(descriptor)
@@ -198,14 +195,12 @@ def _why_not(path: str, prefix: str, name: str, folder: int) -> str | None:
 
 @dataclass(slots=True)
 class Export:
-    """Write a snapshot as one archive, and end its read transactions as early as possible.
-
-    After `write`, `manifest` and `left_out` describe the archive.
-    """
+    """Write a snapshot as one archive, and end its read transactions as early as possible."""
 
     look: Snapshot
     #: None to leave out the person's files.
     workspace: Path | None
+    #: After `write`, these describe the archive.
     left_out: LeftOut = field(default_factory=LeftOut)
     manifest: layout.Manifest | None = None
 
@@ -307,10 +302,9 @@ class Table:
             yield dict(zip(names, row, strict=True))
 
     def fill(self, rows: Iterable[layout.Row]) -> Iterator[int]:
-        """Replace the table's rows in the caller's transaction; yield 1 for each written row.
+        """Replace the table's rows in the caller's transaction; yield 1 for each. Raises ValueError for an invalid row.
 
-        Raises ValueError for an invalid row. Triggers that refuse changes are suspended: they protect an existing
-        log, and this one is being created.
+        Triggers that refuse changes are suspended: they protect an existing log, and this one is being created.
         """
         guards = self.connection.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ? AND sql LIKE '%RAISE(ABORT%'",

@@ -1,7 +1,4 @@
-"""An opened archive: recognised by its first bytes, and verified completely before use.
-
-All of its content is untrusted: names may lead elsewhere, lengths may be wrong, and rows may be invalid.
-"""
+"""An opened archive. All of its content is untrusted: names, lengths and rows are verified completely before use."""
 
 from __future__ import annotations
 
@@ -83,8 +80,8 @@ class Archive:
         except _DAMAGE as error:
             raise _damaged(self.path, file.path, error) from error
 
-    def rows(self, file: layout.TableFile) -> Iterator[tuple[int, layout.Row]]:
-        """Yield the rows of a file with their line numbers from 1 on. Raises ArchiveError naming an invalid line."""
+    def rows(self, file: layout.TableFile) -> Iterator[layout.Row]:
+        """Yield the rows of a file. Raises ArchiveError naming an invalid line."""
         number = 0
         try:
             with self._zip.open(file.path) as entry:
@@ -96,7 +93,7 @@ class Archive:
                         row = layout.from_line(line)
                     except ValueError as error:
                         raise self.bad_row(file, number, str(error)) from error
-                    yield number, row
+                    yield row
         except _DAMAGE as error:
             raise _damaged(self.path, file.path, error) from error
         if number != file.rows:

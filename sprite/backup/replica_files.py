@@ -13,10 +13,8 @@ import hashlib
 import logging
 import os
 import stat
-import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -138,14 +136,12 @@ class FolderFacts(msgspec.Struct, frozen=True):
 
 
 class Omitted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Numbers of files that are not replicated.
+    """Numbers of files that are not replicated."""
 
-    `over_limit` files of `bytes` bytes are beyond the size limit. `unkept` files have unusable names or content;
-    `names` is the SHA-256 of their list.
-    """
-
+    #: Files beyond the size limit, and their bytes.
     over_limit: int = 0
     bytes: int = 0
+    #: Files with unusable names or content, and the SHA-256 of their list.
     unkept: int = 0
     names: str = ""
 
@@ -213,105 +209,58 @@ def _of(entry: os.stat_result) -> FileFacts:
     return FileFacts(entry.st_size, mode, modified_ns, entry.st_ctime_ns, entry.st_ino)
 
 
-class Reading:
-    """Read a file chunk by chunk; afterwards `facts` is its state, or None if it changed meanwhile.
-
-    Raises OSError if it is unreadable or not a file any more. Blocks.
-    """
-
-    def __init__(self, workspace: Path, path: str) -> None:
-        self.facts: FileFacts | None = None
-        self._names: list[str] = []
-        self._descriptor = _opened(workspace, path)
-        self._before = _of(os.fstat(self._descriptor))
-        self._read = 0
-
-    def next(self) -> tuple[str, bytes] | None:
-        """Return the next chunk with its SHA-256, None at the end."""
-        data = os.read(self._descriptor, min(CHUNK_BYTES, self._before.size - self._read))
-        if data:
-            self._read += len(data)
-            self._names.append(hashlib.sha256(data).hexdigest())
-            return self._names[-1], data
-        now = _of(os.fstat(self._descriptor))
-        if now == self._before and self._read == now.size:
-            # A file that may change without a new timestamp is read again at the next scan.
-            changed = -1 if time.time_ns() - now.modified_ns < _RACY_NS else now.changed_ns
-            self.facts = msgspec.structs.replace(now, changed_ns=changed, chunks=self._names)
-        return None
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
-
-
-class Contents:
-    """Read files chunk by chunk for messages to the replica. Blocks.
+def contents(
+    workspace: Path, files: Iterable[tuple[str, str]], known: set[str]
+) -> Iterator[tuple[list[ShippedChunk], dict[str, FileFacts]]]:
+    """Read files, and yield for each message the next chunks, and the facts of files that these complete. Blocks.
 
     Skips chunks in `known`, the names of those that the replica has, and adds those that were read.
     """
+    chunks, facts, until = list[ShippedChunk](), dict[str, FileFacts](), time.monotonic() + _LONGEST_SECONDS
+    for chunk in _chunks(workspace, files, known, facts):
+        chunks += [] if chunk is None else [chunk]
+        if sum(map(size_of, chunks)) + _CHUNK_SIZE > MESSAGE_BYTES or time.monotonic() > until:
+            yield chunks, dict(facts)
+            facts.clear()
+            chunks, until = [], time.monotonic() + _LONGEST_SECONDS
+    yield chunks, facts
 
-    def __init__(self, workspace: Path, files: Sequence[tuple[str, str]], known: set[str]) -> None:
-        self._workspace = workspace
-        self._files = deque(files)
-        self._known = known
-        self._reading: tuple[str, Reading] | None = None
-        self._in_use = threading.Lock()
-        self._is_closed = False
 
-    def next(self) -> tuple[list[ShippedChunk], dict[str, FileFacts]] | None:
-        """Return the next chunks, and the facts of files that these complete; None at the end."""
-        with self._in_use:
-            read = self._some() if self._reading or self._files else None
-        if self._is_closed:
-            self.close()
-        return read
-
-    def _some(self) -> tuple[list[ShippedChunk], dict[str, FileFacts]]:
-        chunks, size, facts = list[ShippedChunk](), 0, dict[str, FileFacts]()
-        until = time.monotonic() + _LONGEST_SECONDS
-        while (self._reading or self._files) and size + _CHUNK_SIZE <= MESSAGE_BYTES:
-            if self._is_closed or time.monotonic() > until:
-                break
-            if (chunk := self._step(facts)) is not None:
-                chunks.append(chunk)
-                size += size_of(chunk)
-        return chunks, facts
-
-    def _step(self, facts: dict[str, FileFacts]) -> ShippedChunk | None:
+def _chunks(
+    workspace: Path, files: Iterable[tuple[str, str]], known: set[str], facts: dict[str, FileFacts]
+) -> Iterator[ShippedChunk | None]:
+    """Yield each chunk of the files, None instead of a known one; collect the facts of each file at its end."""
+    for name, path in files:
         try:
-            if self._reading is None:
-                name, path = self._files.popleft()
-                self._reading = name, Reading(self._workspace, path)
-            name, reading = self._reading
-            read = reading.next()
+            if (read := (yield from chunks_of(workspace, path, known))) is not None:
+                facts[name] = read
         except OSError as error:
             # It was deleted meanwhile, or is unreadable.
             log.debug("a file is not shipped: %s", error.strerror)
-            self._let_go()
-            return None
-        if read is None:
-            if reading.facts is not None:
-                facts[name] = reading.facts
-            self._let_go()
-            return None
-        sha256, data = read
-        if sha256 in self._known:
-            return None
-        self._known.add(sha256)
-        return chunk_of(data)
+        yield None
 
-    def close(self) -> None:
-        """Close the current file, at once or when a `next` in another thread has ended. Does not block."""
-        self._is_closed = True
-        if self._in_use.acquire(blocking=False):
-            self._let_go()
-            self._in_use.release()
 
-    def _let_go(self) -> None:
-        if self._reading is not None:
-            self._reading[1].close()
-            self._reading = None
+def chunks_of(workspace: Path, path: str, known: set[str]) -> Generator[ShippedChunk | None, None, FileFacts | None]:
+    """Yield the chunks of a file, None instead of a known one; return its facts, or None if it changed meanwhile.
+
+    Raises OSError if it is unreadable, not a file any more, or behind a link.
+    """
+    descriptor = _opened(workspace, path)
+    try:
+        before, names, size = _of(os.fstat(descriptor)), list[str](), 0
+        while data := os.read(descriptor, min(CHUNK_BYTES, before.size - size)):
+            size += len(data)
+            names.append(digest(data))
+            yield None if names[-1] in known else chunk_of(data)
+            known.add(names[-1])
+        now = _of(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+    if now != before or size != now.size:
+        return None
+    # A file that may change without a new timestamp is read again at the next scan.
+    changed = -1 if time.time_ns() - now.modified_ns < _RACY_NS else now.changed_ns
+    return msgspec.structs.replace(now, changed_ns=changed, chunks=names)
 
 
 def _opened(workspace: Path, path: str) -> int:
@@ -340,10 +289,7 @@ _FILE = msgspec.json.Decoder(FileFacts)
 
 
 class Looks:
-    """Scan memory files and the person's files for one connection, and record changes to replicate.
-
-    `shipped` are the recorded facts of files, `changed` the files whose content must be sent, with their paths.
-    """
+    """Scan memory files and the person's files for one connection, and record changes to replicate."""
 
     def __init__(self, settings: Settings, state: ShipState) -> None:
         self.settings = settings
@@ -354,6 +300,7 @@ class Looks:
         self._took = 0.0
         #: Zero until the second scan, which follows the backlog of a new connection.
         self._pause = 0.0
+        #: The recorded facts of files, and the files whose content must be sent, with their paths.
         self.shipped: dict[str, FileFacts] = {}
         self.changed: list[tuple[str, str]] = []
         #: Chunks that the replica has or is receiving.
@@ -436,7 +383,8 @@ class Looks:
             return None
         known: dict[str, Any] = msgspec.json.decode(facts)
         if part == MEMORY:
-            return _row_of(memory[name]) if name in memory else None
+            file = memory.get(name)
+            return file and {"content": _shown(file.content), "mode": file.mode, "modified_ns": file.modified_ns}
         if (part, name) == (MANIFEST, OMITTED) and known.pop("names", ""):
             # The names are not stored here.
             return {**known, "named": self._unkept}
@@ -458,24 +406,17 @@ def _facts_of(file: MemoryFile) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(file.content).hexdigest(), "mode": file.mode, "modified_ns": file.modified_ns}
 
 
-def _row_of(file: MemoryFile) -> dict[str, Any]:
-    content = {"base64": base64.b64encode(file.content).decode()}
-    return {"content": content, "mode": file.mode, "modified_ns": file.modified_ns}
-
-
 #: Text for a forget that the replica received and has not yet carried out.
 NOT_RID_OF_IT = "Forgotten here, but not yet in the bridge's replica"
 
 
 class ShippingReport(msgspec.Struct, frozen=True):
-    """State of replication: `acked_at` is the replica's last acknowledgement (Unix seconds).
-
-    `followed`: a replica has data of this sprite. `waiting` is the number of rows not yet sent or acknowledged,
-    `unshipped_forgets` the number of forgets that the replica has not confirmed.
-    """
+    """State of replication; `followed` tells whether a replica has data of this sprite."""
 
     followed: bool
+    #: The replica's last acknowledgement (Unix seconds).
     acked_at: float | None
+    #: Rows that are not sent or not acknowledged, and forgets that the replica has not confirmed.
     waiting: int
     unshipped_forgets: int
     files_left_out: Omitted

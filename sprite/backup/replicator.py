@@ -20,7 +20,6 @@ from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.forget.plan import Plan
 from sprite.log.transcript import TranscriptDB, read_transcript
-from sprite.protocol.archive import DatabaseName
 from sprite.protocol.replication import Lacks, Packer, Ship, Shipped, ShippedChunk
 from sprite.protocol.shapes import Place
 from sprite.storage.changes import ROWS, TOMBSTONES, ChangedRow, Followed, ShipChanges, is_position, shipped_tables
@@ -61,10 +60,7 @@ class _Sent:
 
 
 class Session:
-    """Replicate to one connection. `send` queues a message.
-
-    `forgets` returns the number of forgets that this process has requested.
-    """
+    """Replicate to one connection. `send` queues a message, `forgets` counts the forgets requested by this process."""
 
     def __init__(
         self,
@@ -237,10 +233,7 @@ class Session:
             await self._acked.wait()
 
     async def _rebase(self) -> bool:
-        """After all was sent again, queue the position at which that began; the replica drops older rows.
-
-        Return False if there is no such position.
-        """
+        """After all was sent again, queue the position at which that began, if there is one: older rows are dropped."""
         baseline = (await self._state.followed()).baseline
         if baseline is None:
             return False
@@ -257,19 +250,13 @@ class Session:
         self._is_whole = False
 
     async def _ship_files(self) -> bool:
-        """Send the contents of changed files; return False if no file had changed.
-
-        The rows of these files are sent once the replica acknowledges the contents.
-        """
+        """Send the contents of changed files; return False if none had. Their rows follow the acknowledgement."""
         files, self._looks.changed = self._looks.changed, []
-        contents = replica_files.Contents(self._looks.settings.workspace, files, self._looks.known)
-        try:
-            while (read := await asyncio.to_thread(contents.next)) is not None:
-                if any(read):
-                    await self._send_chunks(*read)
-                await self._ship_rows()
-        finally:
-            contents.close()
+        contents = replica_files.contents(self._looks.settings.workspace, files, self._looks.known)
+        while (read := await asyncio.to_thread(lambda: next(contents, None))) is not None:
+            if any(read):
+                await self._send_chunks(*read)
+            await self._ship_rows()
         return bool(files)
 
 
@@ -296,10 +283,7 @@ class Shipping:
         self._beginning = asyncio.Lock()
 
     async def ship(self, peer: object, asked: Ship, send: Callable[[Shipped], None]) -> None:
-        """Replicate to a peer, in place of an earlier peer, until cancelled.
-
-        Raises PeerError if the request is invalid, or once a newer peer takes over.
-        """
+        """Replicate to a peer until cancelled. Raises PeerError for a bad request, or once a newer peer takes over."""
         await self._refuse(asked)
         if self._scope is not None:
             self._scope.reschedule(0)
@@ -356,13 +340,13 @@ class Shipping:
         if not is_position(asked.after):
             raise PeerError("There is no such position.", code="bad_payload")
         followed = await self._state.followed()
-        is_other = asked.log is not None and asked.log != await self._identity(followed)
-        if is_other and asked.store is not None and asked.store == followed.store:
+        is_other = asked.log != await self._identity(followed)
+        if is_other and None not in {asked.log, asked.store} and asked.store == followed.store:
             raise PeerError(
                 "The store had this log before, but has another one now: it was restored from a backup.",
                 code="store_behind",
             )
-        if asked.log != await self._identity(followed) or followed.is_anew or asked.after <= followed.acked:
+        if is_other or followed.is_anew or asked.after <= followed.acked:
             return
         if not await self._state.has_issued(asked.after):
             raise PeerError(
@@ -399,19 +383,12 @@ class Shipping:
         return identity, 0
 
     async def _note_again(self, again: Lacks) -> None:
-        databases: tuple[tuple[ShipChanges, DatabaseName], ...] = (
-            (self._transcript.changes, "transcript.db"),
-            (self._workspace.changes, "workspace.db"),
-        )
-        for changes, database in databases:
-            tables = shipped_tables(database)
-            await changes.note(
-                {
-                    table: again.rows[replica_files.PATHS[table]]
-                    for table in tables
-                    if replica_files.PATHS[table] in again.rows
-                }
-            )
+        for changes, tables in (
+            (self._transcript.changes, shipped_tables("transcript.db")),
+            (self._workspace.changes, shipped_tables("workspace.db")),
+        ):
+            paths = {table: replica_files.PATHS[table] for table in tables}
+            await changes.note({table: again.rows[path] for table, path in paths.items() if path in again.rows})
 
     # --- forgetting ---
 

@@ -1,7 +1,4 @@
-"""Restore a workspace from an archive: staged, built from the log where possible, and moved in atomically.
-
-Calls no model. memory.db is rebuilt.
-"""
+"""Restore a workspace from an archive: staged, with memory.db rebuilt from the log, and moved in atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -59,10 +56,9 @@ def decide(settings: Settings) -> None:
 
 
 def finish(settings: Settings) -> bytes | None:
-    """Complete a committed import and delete an uncommitted one.
+    """Complete a committed import, and delete an uncommitted one. Return the completed one's manifest (JSON), or None.
 
-    Return the manifest (JSON) of the completed one, or None. Only the owner of the workspace may call this, before
-    it opens any file of the workspace.
+    Only the owner of the workspace may call this, before it opens any file of the workspace.
     """
     shutil.rmtree(aside(settings), ignore_errors=True)
     decided = settings.system / _DECIDED
@@ -100,13 +96,9 @@ def _move_files(source: Path, workspace: Path, manifest: layout.Manifest) -> Non
             staged.replace(target)
     # Adding an entry to a folder changes its time, so set times at the end, the deepest folders first.
     for folder in sorted(manifest.folders, key=lambda each: each.path.count("/"), reverse=True):
-        _make_as_it_was(workspace, folder)
-
-
-def _make_as_it_was(workspace: Path, folder: layout.Folder) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        (workspace / folder.path).chmod(folder.mode & 0o777)
-        os.utime(workspace / folder.path, ns=(folder.modified_ns, folder.modified_ns))
+        with contextlib.suppress(FileNotFoundError):
+            (workspace / folder.path).chmod(folder.mode & 0o777)
+            os.utime(workspace / folder.path, ns=(folder.modified_ns, folder.modified_ns))
 
 
 def _sync_tree(folder: Path) -> None:
@@ -142,7 +134,11 @@ def refuse_lived_in(settings: Settings, archive: Archive) -> None:
     for file in archive.manifest.files:
         place = file.path.removeprefix(f"{layout.FILES}/")
         _refuse_no_folder(settings.workspace, place.rpartition("/")[0])
-        _refuse_other(settings.workspace / place, file)
+        if os.path.lexists(target := settings.workspace / place) and not _is_same(target, file):
+            raise OperatorError(
+                f"{target} exists already, with other content than in the archive. Nothing was changed: move it "
+                "away, or import into an empty workspace."
+            )
 
 
 def refuse_same_names(archive: Archive, folder: Path) -> None:
@@ -181,14 +177,6 @@ def _refuse_no_folder(workspace: Path, path: str) -> None:
             raise OperatorError(f"{above} is not a folder, but the archive needs a folder there. Nothing was changed.")
 
 
-def _refuse_other(target: Path, file: layout.PlainFile) -> None:
-    if os.path.lexists(target) and not _is_same(target, file):
-        raise OperatorError(
-            f"{target} exists already, with other content than in the archive. Nothing was changed: move it "
-            "away, or import into an empty workspace."
-        )
-
-
 def _is_same(path: Path, file: layout.PlainFile) -> bool:
     if path.is_symlink() or not path.is_file() or path.stat().st_size != file.size:
         return False
@@ -221,10 +209,7 @@ class Restore:
         self._folder = aside(settings)
 
     async def run(self) -> None:
-        """Write the archive's content to a staging folder and move it into the workspace.
-
-        Raises ArchiveError naming an unusable row; then, as after any other failure, nothing was imported.
-        """
+        """Write the archive's content to a staging folder and move it into the workspace, unless anything fails."""
         try:
             self._folder.mkdir(mode=0o700)
             await self._fill("transcript.db")
@@ -245,13 +230,14 @@ class Restore:
             for part, file in zip(layout.PARTS, self._archive.manifest.tables, strict=True):
                 if part.database != name:
                     continue
-                reading = _Reading(self._archive.rows(file))
+                line = 1
                 table = Table(database, part.table, part.order)
                 try:
-                    for done in table.fill(reading):
+                    for done in table.fill(self._archive.rows(file)):
+                        line += done
                         await self._on_step(done)
                 except ValueError as error:
-                    raise self._archive.bad_row(file, reading.line, str(error)) from error
+                    raise self._archive.bad_row(file, line, str(error)) from error
 
     async def _check_workspace(self) -> None:
         """Check that cards and chat can be shown, and keep missions that were running from beginning again."""
@@ -283,16 +269,3 @@ class Restore:
             target.chmod(file.mode & 0o777)
             os.utime(target, ns=(file.modified_ns, file.modified_ns))
             await self._on_step(1)
-
-
-class _Reading:
-    """Iterate over the rows of an archive's file; `line` is the line number of the last row."""
-
-    def __init__(self, rows: Iterator[tuple[int, layout.Row]]) -> None:
-        self.line = 0
-        self._rows = rows
-
-    def __iter__(self) -> Iterator[layout.Row]:
-        for line, row in self._rows:
-            self.line = line
-            yield row

@@ -1,8 +1,4 @@
-"""`actions list|add|done|dismiss`: a person's actions in a terminal.
-
-A running sprite makes the changes, so that all clients see them at once; without one, they go directly into the
-log.
-"""
+"""`actions list|add|done|dismiss`: a person's actions in a terminal, through the running sprite if there is one."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import argparse
 
 import msgspec
 
-from sprite.cli.output import say, say_json
+from sprite.cli.output import show
 from sprite.common.due_times import due_words, moment_words
 from sprite.common.recurrence import DEFAULT_ZONE, rule_of
 from sprite.config import Settings
@@ -29,14 +25,8 @@ async def list_actions(settings: Settings, arguments: argparse.Namespace) -> int
         actions = await stores.view.actions()
     shown = [action for action in actions if arguments.all or action.status == "open"]
     shown.sort(key=lambda action: (action.due is None, action.due or 0.0))
-    if arguments.json:
-        say_json(msgspec.to_builtins(shown))
-        return 0
-    for action in shown:
-        say(_line(action))
-    if not shown:
-        say("There are no open actions. Add one: python -m sprite actions add 'Water the ficus' --due 'tomorrow 09:00'")
-    return 0
+    none = "There are no open actions. Add one: python -m sprite actions add 'Water the ficus' --due 'tomorrow 09:00'"
+    return show(arguments, shown, [_line(action) for action in shown] or [none])
 
 
 async def add(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -54,7 +44,7 @@ async def add(settings: Settings, arguments: argparse.Namespace) -> int:
             made = action_row(await actions.add(**msgspec.structs.asdict(request), by="person"))
     except WorkspaceLockedError:
         made = (await ask_running(settings, request, AddActionResult)).action
-    return _tell(made, arguments)
+    return show(arguments, made, [_line(made)])
 
 
 async def close(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -67,7 +57,7 @@ async def close(settings: Settings, arguments: argparse.Namespace) -> int:
     except WorkspaceLockedError:
         listed = (await ask_running(settings, ResolveActionRequest(number, status), ResolveActionResult)).actions
         closed = next(action for action in listed if action.id == number)
-    return _tell(closed, arguments)
+    return show(arguments, closed, [_line(closed)])
 
 
 async def _number(settings: Settings, given: str) -> int:
@@ -77,14 +67,6 @@ async def _number(settings: Settings, given: str) -> int:
     if isinstance(found, str):
         raise OperatorError(f"{found} `actions list` shows them all.")
     return found.id
-
-
-def _tell(action: ActionRow, arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        say_json(msgspec.to_builtins(action))
-    else:
-        say(_line(action))
-    return 0
 
 
 def _line(action: ActionRow) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 from tqdm import tqdm
 
 from sprite.backup import restore
-from sprite.backup.archive import Export, LeftOut, snapshot
+from sprite.backup.archive import Export, snapshot
 from sprite.backup.archive_reader import Archive, opened
-from sprite.cli.output import say, say_json, warn
+from sprite.cli.output import show, warn
 from sprite.common.files import whole_file
 from sprite.config import Settings
 from sprite.errors import OperatorError
@@ -23,21 +23,20 @@ from sprite.protocol.archive import Manifest
 from sprite.protocol.framing import one_line
 from sprite.protocol.shapes import counted
 
-_STDOUT = "-"
 
-
-async def export(settings: Settings, target: str, *, without_files: bool, force: bool, as_json: bool) -> int:
+async def export(settings: Settings, arguments: argparse.Namespace) -> int:
     """Write the archive to a file, or for "-" to stdout."""
+    path, is_stdout = Path(arguments.file), arguments.file == "-"
     restore.refuse_cut_off(settings)
     with ExitStack() as stack:
-        if target == _STDOUT:
+        if is_stdout:
             if sys.stdout.isatty():
                 raise OperatorError("An archive is not text. Name a file, or redirect it: `export - > FILE`.")
             stream = sys.stdout.buffer
         else:
-            stream = stack.enter_context(whole_file(Path(target), force=force, error=OperatorError))
+            stream = stack.enter_context(whole_file(path, force=arguments.force, error=OperatorError))
         async with snapshot(settings) as look:
-            made = Export(look, None if without_files else settings.workspace)
+            made = Export(look, None if arguments.without_files else settings.workspace)
             with tqdm(total=made.total(), unit="row", desc="exporting", disable=None) as progress:
                 try:
                     for step in made.write(stream):
@@ -49,37 +48,21 @@ async def export(settings: Settings, target: str, *, without_files: bool, force:
                     raise OperatorError(
                         "The program that read the archive has ended, so the archive is incomplete."
                     ) from error
-    if made.manifest is not None and target != _STDOUT:
-        _tell(Path(target), made.manifest, as_json=as_json)
-    _tell_left_out(made.left_out)
+    if made.manifest is not None and not is_stdout:
+        facts = {"file": str(path), "bytes": path.stat().st_size, **_facts(made.manifest)}
+        later = "Only you can read it. Things that you make the agent forget later stay in it."
+        show(arguments, facts, [f"Wrote {one_line(path)}: {_words(made.manifest)}.", later])
+    for words in made.left_out.named:
+        warn(f"left out: {one_line(words)}")
+    if made.left_out.count > len(made.left_out.named):
+        warn(f"left out: and {made.left_out.count - len(made.left_out.named)} more")
     return 0
 
 
-async def export_command(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Write the archive that the arguments describe."""
-    without_files, force = arguments.without_files, arguments.force
-    return await export(settings, arguments.file, without_files=without_files, force=force, as_json=arguments.json)
-
-
-def _tell(path: Path, manifest: Manifest, *, as_json: bool) -> None:
-    if as_json:
-        say_json({"file": str(path), "bytes": path.stat().st_size, **_facts(manifest)})
-        return
-    say(f"Wrote {one_line(path)}: {_words(manifest)}.")
-    say("Only you can read it. Things that you make the agent forget later stay in it.")
-
-
-def _tell_left_out(left_out: LeftOut) -> None:
-    for words in left_out.named:
-        warn(f"left out: {one_line(words)}")
-    if left_out.count > len(left_out.named):
-        warn(f"left out: and {left_out.count - len(left_out.named)} more")
-
-
-async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_json: bool) -> int:
-    """Import an archive; with `dry_run` only verify it and print its content, whatever the workspace is."""
+async def restore_archive(settings: Settings, path: Path, arguments: argparse.Namespace) -> int:
+    """Import an archive; with `--dry-run` only verify it and print its content, whatever the workspace is."""
     with opened(path) as archive:
-        if not dry_run and not restore.is_cut_off(settings):
+        if not arguments.dry_run and not restore.is_cut_off(settings):
             folder = settings.workspace
             restore.refuse_too_large(next(path for path in (folder, *folder.parents) if path.exists()), archive)
         with _bar(archive.size, "B", "checking") as progress:
@@ -87,16 +70,13 @@ async def restore_archive(settings: Settings, path: Path, *, dry_run: bool, as_j
                 progress.update(size)
                 # Let Ctrl-C be handled.
                 await asyncio.sleep(0)
-        if not dry_run:
+        if not arguments.dry_run:
             if not restore.is_cut_off(settings):
                 restore.refuse_lived_in(settings, archive)
             await _restore(settings, archive)
-    if as_json:
-        say_json({**_facts(archive.manifest), "imported": not dry_run})
-        return 0
-    outcome = f"{one_line(path)} is complete and undamaged" if dry_run else f"Imported {one_line(path)}"
-    say(f"{outcome}: {_words(archive.manifest)}.")
-    return 0
+    outcome = f"{one_line(path)} is complete and undamaged" if arguments.dry_run else f"Imported {one_line(path)}"
+    facts = {**_facts(archive.manifest), "imported": not arguments.dry_run}
+    return show(arguments, facts, [f"{outcome}: {_words(archive.manifest)}."])
 
 
 async def _restore(settings: Settings, archive: Archive) -> None:

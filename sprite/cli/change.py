@@ -1,26 +1,22 @@
-"""A person's changes to memory from a terminal.
-
-`memory forget`, `restore`, `accept`, `reject`, `confirm`, `retire` and `retry`.
-"""
+"""A person's changes to memory: `memory forget`, `restore`, `accept`, `reject`, `confirm`, `retire` and `retry`."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Awaitable, Callable
 
-import msgspec
 from tqdm import tqdm
 
 from sprite.agent.processes import end_orphans, end_programs
 from sprite.backup.replicator import Shipping
 from sprite.cli.memory import content_of
-from sprite.cli.output import say, say_json
+from sprite.cli.output import say, show
 from sprite.config import Settings
 from sprite.errors import PeerError, WorkspaceLockedError
 from sprite.forget.forget import MANY_TURNS, Forgetter
 from sprite.forget.plan import Target
-from sprite.memory.answers import Op
 from sprite.memory.projection import Projection
 from sprite.owner import ask_running, open_stores, owned
 from sprite.protocol import memory as wire
@@ -33,28 +29,27 @@ _QUICK_SECONDS = 0.5
 
 
 async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Show what would be forgotten, then forget it permanently; exit code 1 if the person declines.
-
-    Confirmation requires a terminal; anywhere else `--yes` is required, whatever is on stdin.
-    """
+    """Show what would be forgotten, then forget it permanently; exit code 1 if the person declines."""
     target = Target(arguments.text, arguments.turn, arguments.session, arguments.learning)
     preview = await _forget(settings, target, preview=True, sure=False)
     if not arguments.json:
         _say_preview(preview)
-    many = len(preview.turns) > MANY_TURNS
-    if many and not arguments.yes:
-        raise PeerError(f"This would forget more than {MANY_TURNS} turns. Add --yes to confirm.", code="too_much")
-    if not arguments.yes and not sys.stdin.isatty():
-        raise PeerError("Nothing was forgotten. Without a terminal, confirm with --yes.", code="not_sure")
-    if not arguments.yes and not _agreed():
-        say("Nothing was forgotten.")
-        return EXIT_DECLINED
+    if not arguments.yes:
+        if len(preview.turns) > MANY_TURNS:
+            raise PeerError(f"This would forget more than {MANY_TURNS} turns. Add --yes to confirm.", code="too_much")
+        # Whatever is on stdin: a person has to confirm.
+        if not sys.stdin.isatty():
+            raise PeerError("Nothing was forgotten. Without a terminal, confirm with --yes.", code="not_sure")
+        # On stderr, because stdout may be redirected. Ctrl-D reads as an empty line, which means no.
+        sys.stderr.write("Forget it? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            say("Nothing was forgotten.")
+            return EXIT_DECLINED
     done = await _forget(settings, target, preview=False, sure=arguments.yes)
-    if arguments.json:
-        say_json(msgspec.to_builtins(done))
-    else:
-        _say_done(done)
-    return 0
+    lines = ["Forgotten. The log keeps only the time of this, and how much was removed."]
+    lines += [f"Still in {place.where}: {place.text}" for place in done.still] or ["No store contains it any more."]
+    return show(arguments, done, lines)
 
 
 def _say_preview(preview: Forgotten) -> None:
@@ -65,21 +60,6 @@ def _say_preview(preview: Forgotten) -> None:
         say(f"  and {preview.more} more")
     for place in preview.still:
         say(f"Stays in {place.where}: {place.text}")
-
-
-def _say_done(done: Forgotten) -> None:
-    say("Forgotten. The log keeps only the time of this, and how much was removed.")
-    if not done.still:
-        say("No store contains it any more.")
-    for place in done.still:
-        say(f"Still in {place.where}: {place.text}")
-
-
-def _agreed() -> bool:
-    # On stderr, because stdout may be redirected. Ctrl-D reads as an empty line, which means no.
-    sys.stderr.write("Forget it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bool) -> Forgotten:
@@ -106,14 +86,7 @@ async def _forget(settings: Settings, target: Target, *, preview: bool, sure: bo
                     return await forgetter.preview(target)
                 return await forgetter.search(await forgetter.forget(target, sure=sure))
     except WorkspaceLockedError:
-        request = wire.ForgetRequest(
-            text=target.text,
-            turn=target.turn,
-            session=target.session,
-            learning=target.learning,
-            preview=preview,
-            yes=sure,
-        )
+        request = wire.ForgetRequest(**dataclasses.asdict(target), preview=preview, yes=sure)
         return (await ask_running(settings, request, wire.ForgetResult)).forgotten
 
 
@@ -172,8 +145,7 @@ async def restore(settings: Settings, arguments: argparse.Namespace) -> int:
 
 async def answer(settings: Settings, arguments: argparse.Namespace) -> int:
     """Confirm or retire an unverified learning."""
-    op: Op = arguments.op
-    number = arguments.learning
+    number, op = arguments.learning, arguments.op
     await _change(
         settings, wire.LearningRequest(number, op), wire.LearningResult, lambda memory: memory.answer(number, op)
     )

@@ -6,10 +6,8 @@ import argparse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
-
 from sprite.agent.processes import end_orphans, end_programs
-from sprite.cli.output import day_and_time, say, say_json
+from sprite.cli.output import day_and_time, show
 from sprite.config import Settings
 from sprite.errors import WorkspaceLockedError
 from sprite.owner import ask_running, owned
@@ -30,18 +28,11 @@ async def changes(settings: Settings, arguments: argparse.Namespace) -> int:
             found = await undoing.changes(arguments.turn)
     except WorkspaceLockedError:
         found = await ask_running(settings, ChangesRequest(arguments.turn), ChangesResult)
-    if arguments.json:
-        say_json(msgspec.to_builtins(found))
-        return 0
     name = f"Turn {found.turn_id}" if found.turn_id is not None else found.turn
-    say(f"{name}, {day_and_time(found.at)}{', undone' if found.undone_by else ''}")
+    lines = [f"{name}, {day_and_time(found.at)}{', undone' if found.undone_by else ''}"]
     for file in found.files:
-        say(_line(file))
-        if arguments.diff and file.diff:
-            say(file.diff)
-    if found.more:
-        say(f"and {found.more} more")
-    return 0
+        lines += [_line(file), file.diff] if arguments.diff and file.diff else [_line(file)]
+    return show(arguments, found, [*lines, f"and {found.more} more"] if found.more else lines)
 
 
 async def undo(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -55,11 +46,7 @@ async def undo(settings: Settings, arguments: argparse.Namespace) -> int:
             done = await undoing.undo(arguments.turn, paths, over)
     except WorkspaceLockedError:
         done = await ask_running(settings, UndoRequest(arguments.turn, paths, over), UndoResult)
-    if arguments.json:
-        say_json(msgspec.to_builtins(done))
-    else:
-        for words in told(done):
-            say(words)
+    show(arguments, done, told(done))
     return EXIT_LEFT if done.conflicts or done.yours or done.unkept else 0
 
 

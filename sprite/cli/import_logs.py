@@ -1,7 +1,6 @@
 """`import`: import Claude Code's session logs, each turn once. Calls no model.
 
-Turns are written in batches. One transaction holds a batch and the keys that mark its turns as imported, so that a
-second run completes an interrupted first one.
+One transaction holds a batch of turns and their keys, so that a second run completes an interrupted first one.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -26,116 +24,49 @@ from sprite.errors import OperatorError
 from sprite.imports.claude_code import Session, find_sessions
 from sprite.imports.claude_code_entries import Surroundings, Tally
 from sprite.imports.follower import Delivered, writing
-from sprite.log.transcript import ImportedTurn, read_transcript
+from sprite.log.transcript import read_transcript
 from sprite.memory.folders import Projects
 from sprite.protocol.framing import one_line
 from sprite.protocol.shapes import counted
 
 EXIT_SOME_REFUSED = 1
 EXIT_NOTHING_READ = 2
-
-
-@dataclass(slots=True)
-class Report:
-    """The outcome of an import of session logs; `known` counts turns that were in the sprite's log before."""
-
-    tally: Tally
-    turns: int = 0
-    known: int = 0
-    #: Turns that the running sprite refused.
-    refused: int = 0
-    sessions: set[str] = field(default_factory=set)
-
-    def add(self, batch: Sequence[ImportedTurn], delivered: Delivered) -> None:
-        """Add the counts of a batch of turns that was delivered to the sprite's log."""
-        self.turns += delivered.stored
-        self.known += delivered.known
-        self.refused += len(delivered.refused)
-        self.sessions.update(turn.observation.session_id for turn in batch)
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code: 0, or another one if some or all of the paths could not be read."""
-        if self.tally.refusals and not self.tally.files:
-            return EXIT_NOTHING_READ
-        return EXIT_SOME_REFUSED if self.tally.refusals else 0
-
-
-def facts(report: Report, waiting: int) -> dict[str, Any]:
-    """Return the outcome for programs; `waiting` turns are not curated yet."""
-    tally = report.tally
-    return {
-        "files": tally.files,
-        "sessions": len(report.sessions),
-        "turns": report.turns,
-        "already_imported": report.known,
-        "still_open": tally.open,
-        "own_sessions": sorted(tally.own),
-        "refused_turns": report.refused,
-        "damaged_lines": tally.damaged,
-        "damaged": [{"file": str(path), "line": line, "problem": problem} for path, line, problem in tally.named],
-        "refused": [{"path": str(refusal.path), "reason": refusal.reason} for refusal in tally.refusals],
-        "waiting": waiting,
-    }
-
-
-def print_report(report: Report, settings: Settings, waiting: int) -> None:
-    """Print the outcome for people: problems on stderr, results on stdout."""
-    tally = report.tally
-    for refusal in tally.refusals:
-        warn(f"refused: {one_line(refusal.path)}: {refusal.reason}")
-    for path, line, problem in tally.named:
-        warn(f"skipped: {one_line(path)}:{line}: {one_line(problem)}")
-    if tally.damaged > len(tally.named):
-        warn(f"skipped: and {counted(tally.damaged - len(tally.named), 'more damaged line')}")
-    say(
-        f"Imported {counted(report.turns, 'turn')} of {counted(len(report.sessions), 'session')} "
-        f"from {counted(tally.files, 'file')}; {report.known} were in the log already."
-    )
-    if report.refused:
-        warn(f"The running sprite refused {counted(report.refused, 'turn')}.")
-    if tally.own:
-        say(f"Left out: {counted(len(tally.own), 'session')} of this sprite, which it recorded itself.")
-    if tally.open:
-        say(f"Left for the next import: {counted(tally.open, 'turn')} still under way.")
-    if waiting:
-        calls = math.ceil(waiting / settings.batch_turns)
-        say(
-            f"Not learned from yet: {counted(waiting, 'turn')}. The sprite does so when it runs, in about "
-            f"{counted(calls, 'call')} to {settings.curator_model}."
-        )
-
-
 _PASSED_FOLDERS = frozenset({".git", "node_modules", ".venv", "venv", "site-packages", "__pycache__", "vendor"})
 #: Turns per transaction: enough to be fast, few enough that little is repeated after a kill.
 BATCH_TURNS = 500
 
 
-async def import_logs(settings: Settings, paths: list[Path], *, as_json: bool, dry_run: bool = False) -> int:
-    """Import all session logs among the paths. An archive is a whole workspace, and must be imported alone.
+@dataclass(slots=True)
+class Report:
+    """The outcome of an import of session logs; `waiting` turns are not curated yet."""
 
-    With `dry_run`, only check an archive.
-    """
+    tally: Tally
+    delivered: Delivered = field(default_factory=Delivered)
+    sessions: set[str] = field(default_factory=set)
+    waiting: int = 0
+
+
+async def import_logs(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Import all session logs among the paths, or the only path, an archive, which `--dry-run` only checks."""
+    paths: list[Path] = arguments.paths
     if archives := [path for path in paths if is_archive(path) or (path.suffix == ".zip" and path.is_file())]:
         if len(paths) > 1:
             raise OperatorError("An archive is a whole workspace: import it alone, into an empty one.")
-        return await restore_archive(settings, archives[0], dry_run=dry_run, as_json=as_json)
-    if dry_run:
+        return await restore_archive(settings, archives[0], arguments)
+    if arguments.dry_run:
         raise OperatorError("--dry-run works only for an archive: it checks the archive and imports nothing.")
     refuse_cut_off(settings)
     tally = Tally()
-    sessions = find_sessions([file for path in paths for file in _files_at(path, tally)], tally)
     report = Report(tally)
-    waiting = 0
-    if sessions:
+    if sessions := find_sessions([file for path in paths for file in _files_at(path, tally)], tally):
         await _take_all(settings, sessions, report)
-        async with read_transcript(settings.transcript_db) as transcript:
-            waiting = await transcript.waiting_count()
-    if as_json:
-        say_json(facts(report, waiting))
+    if arguments.json:
+        say_json(_facts(report))
     else:
-        print_report(report, settings, waiting)
-    return report.exit_code
+        _print(report, settings)
+    if not tally.refusals:
+        return 0
+    return EXIT_SOME_REFUSED if tally.files else EXIT_NOTHING_READ
 
 
 def _files_at(path: Path, tally: Tally) -> list[Path]:
@@ -146,11 +77,6 @@ def _files_at(path: Path, tally: Tally) -> list[Path]:
     if not files:
         tally.refuse(path, "this folder contains nothing that can be imported")
     return files
-
-
-async def import_command(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Import the paths of the arguments."""
-    return await import_logs(settings, arguments.paths, as_json=arguments.json, dry_run=arguments.dry_run)
 
 
 async def _take_all(settings: Settings, sessions: list[Session], report: Report) -> None:
@@ -166,4 +92,50 @@ async def _take_all(settings: Settings, sessions: list[Session], report: Report)
             )
             turns = chain.from_iterable(session.turns(around) for session in sessions)
             while batch := list(islice(turns, BATCH_TURNS)):
-                report.add(batch, await write(batch))
+                report.delivered.add(await write(batch))
+                report.sessions.update(turn.observation.session_id for turn in batch)
+        report.waiting = await transcript.waiting_count()
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    tally, delivered = report.tally, report.delivered
+    return {
+        "files": tally.files,
+        "sessions": len(report.sessions),
+        "turns": delivered.stored,
+        "already_imported": delivered.known,
+        "still_open": tally.open,
+        "own_sessions": sorted(tally.own),
+        "refused_turns": len(delivered.refused),
+        "damaged_lines": tally.damaged,
+        "damaged": [{"file": str(path), "line": line, "problem": problem} for path, line, problem in tally.named],
+        "refused": [{"path": str(path), "reason": reason} for path, reason in tally.refusals],
+        "waiting": report.waiting,
+    }
+
+
+def _print(report: Report, settings: Settings) -> None:
+    """Print the outcome for people: problems on stderr, results on stdout."""
+    tally, delivered, waiting = report.tally, report.delivered, report.waiting
+    for path, reason in tally.refusals:
+        warn(f"refused: {one_line(path)}: {reason}")
+    for path, line, problem in tally.named:
+        warn(f"skipped: {one_line(path)}:{line}: {one_line(problem)}")
+    if tally.damaged > len(tally.named):
+        warn(f"skipped: and {counted(tally.damaged - len(tally.named), 'more damaged line')}")
+    say(
+        f"Imported {counted(delivered.stored, 'turn')} of {counted(len(report.sessions), 'session')} "
+        f"from {counted(tally.files, 'file')}; {delivered.known} were in the log already."
+    )
+    if delivered.refused:
+        warn(f"The running sprite refused {counted(len(delivered.refused), 'turn')}.")
+    if tally.own:
+        say(f"Left out: {counted(len(tally.own), 'session')} of this sprite, which it recorded itself.")
+    if tally.open:
+        say(f"Left for the next import: {counted(tally.open, 'turn')} still under way.")
+    if waiting:
+        calls = math.ceil(waiting / settings.batch_turns)
+        say(
+            f"Not learned from yet: {counted(waiting, 'turn')}. The sprite does so when it runs, in about "
+            f"{counted(calls, 'call')} to {settings.curator_model}."
+        )

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from sprite import __version__
-from sprite.cli.output import say, say_json
+from sprite.cli.output import say, show
 from sprite.common.prices import DEAREST, cost_usd, price_of
 from sprite.config import Settings
 from sprite.curation.model import Answer, Asked, CuratorModel
@@ -110,13 +110,12 @@ async def live(settings: Settings, arguments: argparse.Namespace) -> int:
         left = MOST_USD - report["spend"]["settled_usd"] - report["spend"]["estimated_usd"] - call_usd
         report["verification"] = await _verification(replace(tried, memory_usd=None if settings.is_free else left))
     failed = [part for part, found in report.items() if isinstance(found, dict) and not found["ok"]]
-    if arguments.json:
-        say_json(report)
-    else:
-        for part, found in report.items():
-            told = found if not isinstance(found, dict) else ", ".join(f"{key} {found[key]}" for key in found)
-            say(f"{'FAIL' if part in failed else 'ok  '} {part}: {told}")
-        say("The report contains nothing that you said: it can be attached to an issue (--json).")
+    lines = []
+    for part, found in report.items():
+        told = found if not isinstance(found, dict) else ", ".join(f"{key} {found[key]}" for key in found)
+        lines.append(f"{'FAIL' if part in failed else 'ok  '} {part}: {told}")
+    lines.append("The report contains nothing that you said: it can be attached to an issue (--json).")
+    show(arguments, report, lines)
     return 1 if failed else 0
 
 

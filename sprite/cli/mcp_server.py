@@ -1,7 +1,4 @@
-"""`mcp`: a read-only MCP server on stdio for other agents on this machine.
-
-Stdout carries only the protocol; the server ends with stdin.
-"""
+"""`mcp`: a read-only MCP server on stdio for other agents on this machine; stdout carries only the protocol."""
 
 from __future__ import annotations
 
@@ -41,14 +38,6 @@ class _Workspace:
 
     async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
         """Answer a memory request. The stores are opened for each request, because a rebuild replaces whole files."""
-        try:
-            return await self._looked(request)
-        except PeerError:
-            raise
-        except SpriteError as error:
-            raise PeerError(str(error), code=error.code) from error
-
-    async def _looked(self, request: AnyMemoryRequest) -> MemoryResult:
         assert isinstance(request, Look)  # noqa: S101 - the tools that read ask nothing else
         if not (self._settings.transcript_db.exists() or is_cut_off(self._settings)):
             where = self._settings.workspace
@@ -56,8 +45,13 @@ class _Workspace:
                 f"Nothing is remembered here yet: no sprite has run in {where}, and nothing was imported.",
                 code="not_found",
             )
-        async with open_stores(self._settings) as stores:
-            return await look(stores.view, request, self._settings.run)
+        try:
+            async with open_stores(self._settings) as stores:
+                return await look(stores.view, request, self._settings.run)
+        except PeerError:
+            raise
+        except SpriteError as error:
+            raise PeerError(str(error), code=error.code) from error
 
 
 def _lacking(tool: Tool) -> str:

@@ -6,9 +6,7 @@ import argparse
 import difflib
 from dataclasses import replace
 
-import msgspec
-
-from sprite.cli.output import day_and_time, say, say_json
+from sprite.cli.output import day_and_time, show
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.config import Settings
 from sprite.errors import PeerError
@@ -31,22 +29,11 @@ async def search(settings: Settings, arguments: argparse.Namespace) -> int:
     if settings.embeddings != "off":
         # The model and the vectors are in the running sprite's memory.
         found = replace(found, notes=(*found.notes, f"{BY_WORDS}, in this command."))
-    if arguments.json:
-        say_json(
-            {
-                "hits": msgspec.to_builtins(found.hits),
-                "indexed_through": found.indexed_through,
-                "waiting": found.waiting,
-                "notes": found.notes,
-            }
-        )
-    else:
-        for hit in found.hits:
-            say(_hit_line(hit))
-        for note in found.notes:
-            say(note)
-        say(f"{counted(len(found.hits), 'hit')}. Learnings reach up to turn {found.indexed_through}; "
-            f"{counted(found.waiting, 'newer turn')} not learned from yet.")  # fmt: skip
+    reach = (
+        f"{counted(len(found.hits), 'hit')}. Learnings reach up to turn {found.indexed_through}; "
+        f"{counted(found.waiting, 'newer turn')} not learned from yet."
+    )
+    show(arguments, found, [*map(_hit_line, found.hits), *found.notes, reach])
     return 0 if found.hits else 1
 
 
@@ -80,11 +67,8 @@ async def file(settings: Settings, arguments: argparse.Namespace) -> int:
             content, version = await file_as_of(stores.transcript, stores.memory, settings.run, name, until)
     if arguments.project is not None:
         content = shown_to(arguments.name, content, [project] if project else [])
-    if arguments.json:
-        say_json({"name": arguments.name, "version": version, "content": content})
-    else:
-        say(content.removesuffix("\n"))
-    return 0
+    facts = {"name": arguments.name, "version": version, "content": content}
+    return show(arguments, facts, [content.removesuffix("\n")])
 
 
 async def _event(stores: Stores, moment: str) -> int:
@@ -99,17 +83,12 @@ async def history(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print every version of a curated file."""
     async with open_stores(settings) as stores:
         versions = await stores.view.history(arguments.name)
-    if arguments.json:
-        say_json(msgspec.to_builtins(versions))
-        return 0
-    for version in versions:
-        say(
-            f"version {version.version:<4} {day_and_time(version.at)}  {version.lines:>3} lines  "
-            f"by {version.source} (curation {version.curation_id})"
-        )
-    if not versions:
-        say(f"{arguments.name} is as shipped.")
-    return 0
+    lines = [
+        f"version {version.version:<4} {day_and_time(version.at)}  {version.lines:>3} lines  "
+        f"by {version.source} (curation {version.curation_id})"
+        for version in versions
+    ]
+    return show(arguments, versions, lines or [f"{arguments.name} is as shipped."])
 
 
 async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -118,11 +97,8 @@ async def diff(settings: Settings, arguments: argparse.Namespace) -> int:
         contents = [await content_of(stores, arguments.name, number) for number in (arguments.a, arguments.b)]
     titles = (f"{arguments.name} version {arguments.a}", f"{arguments.name} version {arguments.b}")
     lines = _difference(contents[0], contents[1], titles)
-    if arguments.json:
-        say_json({"name": arguments.name, "a": arguments.a, "b": arguments.b, "diff": lines})
-    else:
-        say("\n".join(lines) if lines else "The two versions are the same.")
-    return 0
+    facts = {"name": arguments.name, "a": arguments.a, "b": arguments.b, "diff": lines}
+    return show(arguments, facts, lines or ["The two versions are the same."])
 
 
 async def content_of(stores: Stores, name: str, version: int) -> str:
@@ -143,34 +119,27 @@ async def drift(settings: Settings, arguments: argparse.Namespace) -> int:
             name: _difference(stores.files.read(name), found.content, (f"{name} in memory", f"{name} on disk"))
             for name, found in waiting.items()
         }
-    if arguments.json:
-        say_json([{"name": name, "at": waiting[name].found_at, "diff": lines} for name, lines in changes.items()])
-        return 0
+    facts = [{"name": name, "at": waiting[name].found_at, "diff": lines} for name, lines in changes.items()]
+    told = []
     for name, lines in changes.items():
-        say(f"{what_happened(name)}, found {day_and_time(waiting[name].found_at)}:")
-        say("\n".join(lines))
-        say(f"Accept it with `memory accept {name}`, or discard it with `memory reject {name}`.")
-    if not changes:
-        say("No file waits for a decision.")
-    return 0
+        told += [f"{what_happened(name)}, found {day_and_time(waiting[name].found_at)}:", "\n".join(lines)]
+        told.append(f"Accept it with `memory accept {name}`, or discard it with `memory reject {name}`.")
+    return show(arguments, facts, told or ["No file waits for a decision."])
 
 
 async def learnings(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print learnings, oldest first."""
     async with open_stores(settings) as stores:
         rows = await stores.view.learnings(arguments.after, arguments.limit)
-    if arguments.json:
-        say_json(msgspec.to_builtins(rows))
-        return 0
+    lines = [] if rows else ["Nothing has been learned yet."]
     for row in rows:
         turn = f" t{row.source_observation_id}" if row.source_observation_id is not None else ""
         replaced = mark(row.id, row.superseded_by, is_unverified=row.is_unverified)
         project = f" {one_line(row.project)}" if row.project is not None else ""
         quote = f'  "{on_one_line(row.evidence)}"' if row.evidence else ""
-        say(f"L{row.id:<5} {row.type:<12} {day_and_time(row.created_at)}{turn} ({row.origin}){project}{replaced}  "
-            f"{row.content}{quote}")  # fmt: skip
-    if not rows:
-        say("Nothing has been learned yet.")
+        about = f"{day_and_time(row.created_at)}{turn} ({row.origin}){project}{replaced}"
+        lines.append(f"L{row.id:<5} {row.type:<12} {about}  {row.content}{quote}")
     if any(row.is_unverified and row.superseded_by is None for row in rows):
-        say("Unverified learnings: `memory confirm N` confirms one, `memory retire N` marks it as no longer true.")
-    return 0
+        words = "Unverified learnings: `memory confirm N` confirms one, `memory retire N` marks it as no longer true."
+        lines.append(words)
+    return show(arguments, rows, lines)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from sprite.config import Settings
 from sprite.protocol.frames import json_schema
@@ -34,6 +37,16 @@ def say_json(value: Any) -> None:
     """Print one JSON document on stdout."""
     # JSON, too, escapes half a surrogate pair as a number.
     sys.stdout.write(f"{_writable(json.dumps(value, ensure_ascii=False, indent=2, default=str))}\n")
+
+
+def show(arguments: argparse.Namespace, facts: object, lines: Iterable[str]) -> int:
+    """Print the facts as JSON if the arguments ask for it, otherwise the lines. Return exit code 0."""
+    if arguments.json:
+        say_json(msgspec.to_builtins(facts))
+    else:
+        for line in lines:
+            say(line)
+    return 0
 
 
 def day_and_time(at: float | None) -> str:

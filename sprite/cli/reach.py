@@ -1,15 +1,10 @@
-"""`reach list|revoke`: the hosts that the agent may reach, and reached.
-
-A running sprite takes back a host, so that open connections close. Without one, the rule is deleted.
-"""
+"""`reach list|revoke`: the hosts that the agent may reach, and reached."""
 
 from __future__ import annotations
 
 import argparse
 
-import msgspec
-
-from sprite.cli.output import day_and_time, say, say_json
+from sprite.cli.output import day_and_time, say, show
 from sprite.config import Settings
 from sprite.errors import OperatorError, WorkspaceLockedError
 from sprite.owner import ask_running, owned
@@ -23,22 +18,19 @@ async def list_hosts(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print the hosts that the person always allows, and the hosts of the logged connections."""
     async with read_workspace(settings.workspace_db) as workspace:
         rules, uses = await workspace.hosts.rules(), await workspace.hosts.uses()
-    if arguments.json:
-        say_json({"mode": settings.egress, "allowed": msgspec.to_builtins(rules), "hosts": msgspec.to_builtins(uses)})
-        return 0
+    lines = []
     for rule in rules:
         why = f'; asked in "{one_line(rule.message)}"' if rule.message else ""
-        say(f"allowed   {rule.host}  (since {day_and_time(rule.at)}{why})")
+        lines.append(f"allowed   {rule.host}  (since {day_and_time(rule.at)}{why})")
     for use in uses:
         told = f"{counted(use.connections, 'connection')}, {use.sent:,} bytes sent, {use.received:,} received"
-        say(f"{use.decision:<9} {use.host}:{use.port}  ({told}, last {day_and_time(use.last_at)})")
-    if not rules and not uses:
-        say("The agent has not connected to any host through Sprite's proxy.")
-    return 0
+        lines.append(f"{use.decision:<9} {use.host}:{use.port}  ({told}, last {day_and_time(use.last_at)})")
+    facts = {"mode": settings.egress, "allowed": rules, "hosts": uses}
+    return show(arguments, facts, lines or ["The agent has not connected to any host through Sprite's proxy."])
 
 
 async def revoke(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Revoke the permission for a host that the person allowed."""
+    """Revoke the permission for a host that the person allowed. A running sprite closes the host's connections."""
     try:
         async with owned(settings) as own:
             if not await own.workspace.hosts.revoke(arguments.host):

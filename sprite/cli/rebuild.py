@@ -12,12 +12,11 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import NoReturn
 
 from tqdm import tqdm
 
 from sprite.backup.restore import refuse_cut_off
-from sprite.cli.output import dollars, say, say_json
+from sprite.cli.output import dollars, say, show
 from sprite.config import Settings
 from sprite.curation.rebuild import Estimate, Reextraction, reapply
 from sprite.errors import DatabaseUnusableError, OperatorError, WorkspaceLockedError
@@ -32,22 +31,18 @@ from sprite.protocol.shapes import counted
 
 async def rebuild(settings: Settings, arguments: argparse.Namespace) -> int:
     """Rebuild memory. With `--dry-run`, only print how much there is to do; this works beside a running sprite."""
-    dry_run, as_json = arguments.dry_run, arguments.json
     if arguments.reapply:
-        return await _show_reapplied(settings, as_json=as_json)
-    async with _log(settings, dry_run=dry_run) as transcript:
+        return await _show_reapplied(settings, arguments)
+    async with _log(settings, dry_run=arguments.dry_run) as transcript:
         if arguments.re_extract:
-            return await _re_extract(settings, transcript, dry_run=dry_run, as_json=as_json)
+            return await _re_extract(settings, transcript, arguments)
         total = await transcript.curations.count()
-        if not dry_run:
+        if not arguments.dry_run:
             await _replay(settings, transcript, total)
-    if as_json:
-        say_json({"curations": total, "rebuilt": not dry_run})
-    elif dry_run:
-        say(f"{counted(total, 'curation')} would be replayed; no model would be called and nothing would be paid.")
-    else:
-        say(f"Memory was rebuilt from {counted(total, 'curation')}; no model was called.")
-    return 0
+    words = f"Memory was rebuilt from {counted(total, 'curation')}; no model was called."
+    if arguments.dry_run:
+        words = f"{counted(total, 'curation')} would be replayed; no model would be called and nothing would be paid."
+    return show(arguments, {"curations": total, "rebuilt": not arguments.dry_run}, [words])
 
 
 @asynccontextmanager
@@ -70,21 +65,20 @@ async def _log(settings: Settings, *, dry_run: bool) -> AsyncIterator[Transcript
             yield transcript
 
 
-async def _show_reapplied(settings: Settings, *, as_json: bool) -> int:
+async def _show_reapplied(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print curation decisions that today's code would make differently, changing nothing. A sprite may be running."""
     async with _log(settings, dry_run=True) as transcript:
         settings.run.mkdir(parents=True, exist_ok=True)
         with tqdm(total=await transcript.curations.count(), unit="curation", desc="deciding", disable=None) as progress:
-            decisions, differences = await reapply(transcript, settings.run, lambda: _advance(progress, 1))
-    if as_json:
-        say_json({"decisions": decisions, "differences": [dataclasses.asdict(each) for each in differences]})
-        return 0
+            decisions, differences = await reapply(transcript, settings.run, progress.update)
+    lines = []
     for each in differences:
         day = datetime.fromtimestamp(each.created_at, UTC)
-        say(f"Entry {each.curation_id} of the log, {day:%Y-%m-%d} ({each.kind}):")
-        say("\n".join([*(f"  - {words}" for words in each.gone), *(f"  + {words}" for words in each.new)]))
-    say(f"{len(differences)} of {counted(decisions, 'decision')} would be different today; nothing was changed.")
-    return 0
+        lines.append(f"Entry {each.curation_id} of the log, {day:%Y-%m-%d} ({each.kind}):")
+        lines += [*(f"  - {words}" for words in each.gone), *(f"  + {words}" for words in each.new)]
+    count = f"{len(differences)} of {counted(decisions, 'decision')}"
+    lines.append(f"{count} would be different today; nothing was changed.")
+    return show(arguments, {"decisions": decisions, "differences": differences}, lines)
 
 
 async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> None:
@@ -95,7 +89,7 @@ async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> N
         async with open_own_memory(live, transcript) as memory:
             await Projection(transcript, memory, MemoryFiles(settings.memory)).settle()
     with tqdm(total=total, unit="curation", desc="replaying", disable=None) as progress:
-        await replay_aside(transcript, aside, lambda: _advance(progress, 1))
+        await replay_aside(transcript, aside, progress.update)
     swap_in(aside, live)
     async with open_memory(live) as memory:
         files = MemoryFiles(settings.memory)
@@ -103,29 +97,20 @@ async def _replay(settings: Settings, transcript: TranscriptDB, total: int) -> N
         await Projection(transcript, memory, files).settle()
 
 
-async def _re_extract(settings: Settings, transcript: TranscriptDB, *, dry_run: bool, as_json: bool) -> int:
+async def _re_extract(settings: Settings, transcript: TranscriptDB, arguments: argparse.Namespace) -> int:
     extraction = Reextraction(settings, transcript)
     estimate = await extraction.estimate()
-    if not as_json and (skipped := await transcript.quarantine.count()):
-        say(f"Without {counted(skipped, 'turn')} that are set aside: `memory retry TURN` curates one again.")
-    if not as_json:
+    if not arguments.json:
+        if skipped := await transcript.quarantine.count():
+            say(f"Without {counted(skipped, 'turn')} that are set aside: `memory retry TURN` curates one again.")
         say(_estimate_words(estimate, has_claude=settings.has_credentials and not settings.is_offline))
-    if dry_run:
-        if as_json:
-            say_json(dataclasses.asdict(estimate))
-        return 0
+    if arguments.dry_run:
+        return show(arguments, estimate, [])
     with tqdm(total=estimate.turns, unit="turn", desc="asking again", disable=None) as progress:
-        generation = await extraction.run(lambda turns: _advance(progress, turns))
+        generation = await extraction.run(progress.update)
     await _replay(settings, transcript, await transcript.curations.count())
-    if as_json:
-        say_json({**dataclasses.asdict(estimate), "generation": generation})
-    else:
-        say("Memory now uses the new answers; the old ones stay in the log.")
-    return 0
-
-
-def _advance(progress: tqdm[NoReturn], steps: int) -> None:
-    progress.update(steps)
+    facts = {**dataclasses.asdict(estimate), "generation": generation}
+    return show(arguments, facts, ["Memory now uses the new answers; the old ones stay in the log."])
 
 
 def _estimate_words(estimate: Estimate, *, has_claude: bool) -> str:

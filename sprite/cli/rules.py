@@ -6,9 +6,7 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
-
-from sprite.cli.output import day_and_time, say, say_json
+from sprite.cli.output import day_and_time, show
 from sprite.config import Settings
 from sprite.memory.rule_rows import all_rules
 from sprite.owner import open_stores
@@ -22,25 +20,19 @@ from sprite.rules.condition import parse
 async def list_rules(settings: Settings, arguments: argparse.Namespace) -> int:
     """Print the rules, oldest first."""
     shown = await _rules(settings, with_ended=arguments.all)
-    if arguments.json:
-        say_json(msgspec.to_builtins(shown))
-        return 0
+    lines = []
     for row in shown:
-        say(f"{row.id:<6} {row.status:<9} {one_line(row.words)}")
         used = f"used {row.uses} times, last {day_and_time(row.used_at)}" if row.used_at else "never used"
         told = row.past if row.status == "offered" else used
         quote = f'; "{one_line(row.quote)}" (turn {row.turn})' if row.quote else ""
-        say(f"       {one_line(row.reason)} ({told}{quote}){f' {row.doubt}' if row.doubt else ''}")
-    if not shown:
-        say('There are no rules. Say "make it a rule that ..." to Sprite, or write one in the page (Settings, Rules).')
-    return 0
+        lines.append(f"{row.id:<6} {row.status:<9} {one_line(row.words)}")
+        lines.append(f"       {one_line(row.reason)} ({told}{quote}){f' {row.doubt}' if row.doubt else ''}")
+    none = 'There are no rules. Say "make it a rule that ..." to Sprite, or write one in the page (Settings, Rules).'
+    return show(arguments, shown, lines or [none])
 
 
 async def test(settings: Settings, arguments: argparse.Namespace) -> int:
-    """Print which rules apply to the given command, or without one, test each rule with its examples.
-
-    The exit code is 1 if one of a rule's examples does not match it.
-    """
+    """Print which rules apply to the given command; without one, test the rules' examples: exit code 1 for a miss."""
     results: list[tuple[RuleRow, str, str]] = []
     for row in await _rules(settings):
         book = Book([(row.id, parse(row.words))])
@@ -58,12 +50,16 @@ async def test(settings: Settings, arguments: argparse.Namespace) -> int:
             found = book.find(facts)
             if found or arguments.call is None:
                 results.append((row, text, "MISS" if not found else "stop" if found[0].stops else "ask"))
-    if arguments.json:
-        say_json([{"rule": row.id, "call": text, "verdict": verdict} for row, text, verdict in results])
-    for row, text, verdict in results if not arguments.json else ():
-        say(f"{verdict:<5} rule {row.id} ({row.status}): {one_line(text if arguments.call is None else row.words)}")
-    if not results and not arguments.json:
-        say("No rule has an example in the log." if arguments.call is None else "No rule is about this call.")
+    none = "No rule has an example in the log." if arguments.call is None else "No rule is about this call."
+    show(
+        arguments,
+        [{"rule": row.id, "call": text, "verdict": verdict} for row, text, verdict in results],
+        [
+            f"{verdict:<5} rule {row.id} ({row.status}): {one_line(text if arguments.call is None else row.words)}"
+            for row, text, verdict in results
+        ]
+        or [none],
+    )
     return 1 if any(verdict == "MISS" for _, _, verdict in results) else 0
 
 

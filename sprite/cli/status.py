@@ -12,23 +12,23 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from sprite.backup.replica_files import ShippingReport, shipping_report
 from sprite.cli.live import live
-from sprite.cli.output import day_and_time, dollars, say, say_json
+from sprite.cli.output import day_and_time, dollars, show
 from sprite.config import Settings
 from sprite.curation.model import check_model
 from sprite.errors import MigrationPendingError, SpriteError
 from sprite.log.curations import seconds_since_midnight, what_happened
 from sprite.memory.files import MemoryFiles, set_aside
 from sprite.memory.folders import last_error, make_folders
-from sprite.owner import PROBE_SECONDS, Probed, open_stores, probe, running_status
+from sprite.owner import PROBE_SECONDS, Probed, ask_briefly, open_stores, probe
+from sprite.protocol.messages import Status, System
 from sprite.protocol.shapes import Health, counted
 from sprite.sandbox.attempts import attempts
 from sprite.sandbox.sandbox import find_boundary
@@ -46,38 +46,21 @@ async def status(settings: Settings, arguments: argparse.Namespace) -> int:
     health, spent_today, shipped = await _looked_at(settings)
     aside, sandbox = set_aside(settings.memory), running.sandbox or find_boundary(settings, PROBE_SECONDS).words
     meaning = meaning_state(settings)
-    if arguments.json:
-        facts: dict[str, object] = {
-            "workspace": str(settings.workspace),
-            "running": running.address,
-            "trouble": running.trouble,
-        }
-        facts |= {"slow": running.slow, "paused": running.paused, "set_aside": aside, "sandbox": sandbox}
-        facts |= {"meaning": meaning, "agent_spend_today_usd": spent_today}
-        say_json({**facts, **msgspec.to_builtins(health), "shipping": msgspec.to_builtins(shipped)})
-    else:
-        is_well = not (health.attention or health.quarantined or health.drift or running.trouble)
-        say(f"Memory of {settings.workspace}: {'well' if is_well else 'needs attention'}")
-        say(f"  sprite      {running.words}")
-        for words in running.slow:
-            say(f"              {words}")
-        if running.paused:
-            say(f"  paused      {running.paused}")
-        say(f"  sandbox     {sandbox}")
-        say(f"  meaning     {meaning}")
-        _print(health, spent_today)
-        if shipped is not None and shipped.followed:
-            _print_shipping(shipped)
-        for words in aside:
-            say(f"  kept aside  {words}")
-    return 0
+    facts: dict[str, object] = {"workspace": str(settings.workspace), "running": running.address}
+    facts |= {"trouble": running.trouble, "slow": running.slow, "paused": running.paused, "set_aside": aside}
+    facts |= {"sandbox": sandbox, "meaning": meaning, "agent_spend_today_usd": spent_today}
+    facts |= {**msgspec.to_builtins(health), "shipping": shipped}
+    is_well = not (health.attention or health.quarantined or health.drift or running.trouble)
+    lines = [f"Memory of {settings.workspace}: {'well' if is_well else 'needs attention'}"]
+    lines += [f"  sprite      {running.words}", *(f"              {words}" for words in running.slow)]
+    lines += [f"  paused      {running.paused}"] if running.paused else []
+    lines += [f"  sandbox     {sandbox}", f"  meaning     {meaning}", *_lines(health, spent_today)]
+    lines += _shipping_lines(shipped) if shipped is not None and shipped.followed else []
+    return show(arguments, facts, [*lines, *(f"  kept aside  {words}" for words in aside)])
 
 
 async def _looked_at(settings: Settings) -> tuple[Health, float, ShippingReport | None]:
-    """Return the state of memory, today's costs of the agent in US dollars, and the state of replication.
-
-    Raises SpriteError if memory cannot be read.
-    """
+    """Return the state of memory, today's costs of the agent in US dollars, and the state of replication."""
     async with open_stores(settings) as stores:
         health = await stores.view.health(daily_cap_usd=settings.daily_usd, last_error=last_error(settings.run))
         if not settings.workspace_db.exists():
@@ -88,57 +71,46 @@ async def _looked_at(settings: Settings) -> tuple[Health, float, ShippingReport 
             return health, spent, await shipping_report(stores.transcript, workspace)
 
 
-def _print(health: Health, spent_today: float) -> None:
-    say(f"  sessions    {health.sessions}")
+def _lines(health: Health, spent_today: float) -> Iterator[str]:
+    yield f"  sessions    {health.sessions}"
     aside = f", {len(health.quarantined)} set aside" if health.quarantined else ""
     waiting = f", {health.waiting} not learned from yet" if health.waiting else "" if aside else ", all learned from"
-    say(f"  turns       {health.turns}{waiting if health.turns else ''}{aside}")
+    yield f"  turns       {health.turns}{waiting if health.turns else ''}{aside}"
     for turn in health.quarantined:
-        say(f"  set aside   turn {turn.turn_id}, {day_and_time(turn.at)}: {turn.reason}")
-        say(f"              it stays in the log and in the search; `memory retry {turn.turn_id}` learns from it again")
-    say(f"  learnings   {health.learnings}, {counted(health.open_actions, 'open to-do')}")
-    say(f"  curations   {health.curations}, the last {day_and_time(health.last_curation_at)}")
-    say("  files")
+        yield f"  set aside   turn {turn.turn_id}, {day_and_time(turn.at)}: {turn.reason}"
+        yield f"              it stays in the log and in the search; `memory retry {turn.turn_id}` learns from it again"
+    yield f"  learnings   {health.learnings}, {counted(health.open_actions, 'open to-do')}"
+    yield f"  curations   {health.curations}, the last {day_and_time(health.last_curation_at)}"
+    yield "  files"
     for file in health.files:
         filled = min(GAUGE_CELLS, round(GAUGE_CELLS * file.lines / file.limit))
         gauge = "█" * filled + "·" * (GAUGE_CELLS - filled)
-        say(f"    {file.name:<11} {gauge} {file.lines:>3} of {file.limit} lines")
-    _print_spend(health, spent_today)
+        yield f"    {file.name:<11} {gauge} {file.lines:>3} of {file.limit} lines"
+    per_100 = f", {dollars(health.usd_per_100_turns)} per 100 turns" if health.usd_per_100_turns is not None else ""
+    yield f"  spend       memory {dollars(health.spend_today_usd)} today, {dollars(health.spend_usd)} in all{per_100}"
+    if health.calls_of_unknown_price:
+        yield f"              and {counted(health.calls_of_unknown_price, 'call')} to a model whose price is not known"
+    if health.daily_cap_usd is not None:
+        yield f"              capped at {dollars(health.daily_cap_usd)} a day"
+    yield f"              the agent {dollars(spent_today)} today"
     if health.unverified:
-        say(f"  unverified  {counted(health.unverified, 'learning')} without evidence in the turn named as source")
+        yield f"  unverified  {counted(health.unverified, 'learning')} without evidence in the turn named as source"
     for drifted in health.drift:
-        found = day_and_time(drifted.at)
-        say(f"  drift       {what_happened(drifted.name)} ({found}): see `memory drift`")
+        yield f"  drift       {what_happened(drifted.name)} ({day_and_time(drifted.at)}): see `memory drift`"
     for refusal in health.refusals:
         kind = _KINDS.get(refusal.kind, "refused")
-        say(f"  {kind:<11} curation {refusal.curation_id}: {'; '.join(refusal.detail.splitlines())}")
+        yield f"  {kind:<11} curation {refusal.curation_id}: {'; '.join(refusal.detail.splitlines())}"
     for words in health.attention:
-        say(f"  attention   {words}")
-    say(f"  last error  {health.last_error or 'none'}")
+        yield f"  attention   {words}"
+    yield f"  last error  {health.last_error or 'none'}"
 
 
-def _print_shipping(shipped: ShippingReport) -> None:
-    waiting = (
-        f"{counted(shipped.waiting, 'row')} not sent to the bridge yet"
-        if shipped.waiting
-        else "the bridge has everything"
-    )
-    say(f"  replica     {waiting}, last confirmed {day_and_time(shipped.acked_at)}")
+def _shipping_lines(shipped: ShippingReport) -> Iterator[str]:
+    unsent = f"{counted(shipped.waiting, 'row')} not sent to the bridge yet"
+    waiting = unsent if shipped.waiting else "the bridge has everything"
+    yield f"  replica     {waiting}, last confirmed {day_and_time(shipped.acked_at)}"
     for words in shipped.words():
-        say(f"              {words}")
-
-
-def _print_spend(health: Health, spent_today: float) -> None:
-    per_100 = health.usd_per_100_turns
-    say(
-        f"  spend       memory {dollars(health.spend_today_usd)} today, {dollars(health.spend_usd)} in all"
-        + (f", {dollars(per_100)} per 100 turns" if per_100 is not None else "")
-    )
-    if health.calls_of_unknown_price:
-        say(f"              and {counted(health.calls_of_unknown_price, 'call')} to a model whose price is not known")
-    if health.daily_cap_usd is not None:
-        say(f"              capped at {dollars(health.daily_cap_usd)} a day")
-    say(f"              the agent {dollars(spent_today)} today")
+        yield f"              {words}"
 
 
 #: SQLite steps between two checks of the clock.
@@ -161,18 +133,11 @@ async def doctor(settings: Settings, arguments: argparse.Namespace) -> int:
     if arguments.live:
         return await live(settings, arguments)
     running = await probe(settings)
-    checks: list[Callable[[Settings], Finding]] = [
-        _python,
-        _sqlite,
-        _sdk,
-        _cli,
-        _workspace,
-        _databases,
-        _token,
-        partial(_sandbox, running=running),
-        _meaning,
-    ]
-    findings = [check(settings) for check in checks]
+    # An unsupported Python is reported where the package is imported: it cannot read this file.
+    findings = [Finding("python", ok=True, words=".".join(map(str, sys.version_info[:3]))), _sqlite(), _sdk(), _cli()]
+    findings += [_workspace(settings), _databases(settings), _token(settings), _sandbox(settings, running)]
+    meaning = meaning_state(settings)
+    findings.append(Finding("meaning", ok=not meaning.startswith("off: "), words=meaning))
     findings.append(Finding("sprite", ok=not running.trouble, words=running.words))
     # Slow work is not a failure: an update of the sprite does not have to wait for a person.
     findings += [Finding("under way", ok=True, words=words) for words in running.slow]
@@ -184,21 +149,14 @@ async def doctor(settings: Settings, arguments: argparse.Namespace) -> int:
         findings += await _memory(settings)
     if not arguments.without_model and not running.trouble:
         findings.append(await _model(settings))
-    if arguments.json:
-        say_json([{"check": f.name, "ok": f.ok, "detail": f.words} for f in findings])
-    else:
-        for finding in findings:
-            say(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name:<12} {finding.words}")
-        say("All is well." if all(f.ok for f in findings) else "Something has to be done: see the lines marked FAIL.")
-    return 0 if all(finding.ok for finding in findings) else 1
+    is_well = all(finding.ok for finding in findings)
+    lines = [f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name:<12} {finding.words}" for finding in findings]
+    lines.append("All is well." if is_well else "Something has to be done: see the lines marked FAIL.")
+    show(arguments, [{"check": f.name, "ok": f.ok, "detail": f.words} for f in findings], lines)
+    return 0 if is_well else 1
 
 
-def _python(_settings: Settings) -> Finding:
-    # An unsupported Python is reported where the package is imported: it cannot read this file.
-    return Finding("python", ok=True, words=".".join(map(str, sys.version_info[:3])))
-
-
-def _sqlite(_settings: Settings) -> Finding:
+def _sqlite() -> Finding:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         return Finding("sqlite", ok=False, words=f"{sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
     connection = sqlite3.connect(":memory:")
@@ -211,7 +169,7 @@ def _sqlite(_settings: Settings) -> Finding:
     return Finding("sqlite", ok=True, words=f"{sqlite3.sqlite_version} with FTS5")
 
 
-def _sdk(_settings: Settings) -> Finding:
+def _sdk() -> Finding:
     try:
         version = importlib.metadata.version("claude-agent-sdk")
     except importlib.metadata.PackageNotFoundError:
@@ -219,7 +177,7 @@ def _sdk(_settings: Settings) -> Finding:
     return Finding("agent sdk", ok=True, words=f"claude-agent-sdk {version}")
 
 
-def _cli(_settings: Settings) -> Finding:
+def _cli() -> Finding:
     import claude_agent_sdk
 
     cli = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
@@ -310,11 +268,6 @@ def _sandbox(settings: Settings, running: Probed) -> Finding:
     return Finding("sandbox", ok=True, words=words)
 
 
-def _meaning(settings: Settings) -> Finding:
-    words = meaning_state(settings)
-    return Finding("meaning", ok=not words.startswith("off: "), words=words)
-
-
 async def _memory(settings: Settings) -> list[Finding]:
     """Check memory, its files and quarantined turns, and what the replica lacks or still has to forget."""
     try:
@@ -346,7 +299,7 @@ async def _memory(settings: Settings) -> list[Finding]:
 async def _model(settings: Settings) -> Finding:
     """Check the model through a running sprite if there is one: this shell may lack its key and address."""
     try:
-        if (running := await running_status(settings, "check_model")) is not None:
+        if (running := await ask_briefly(settings, System("check_model"), Status)) is not None:
             words = f"{running.model_words} (asked by the running sprite)"
             return Finding("model", ok=running.model_answers is True, words=words)
         return Finding("model", ok=True, words=await check_model(settings))

@@ -80,7 +80,7 @@ class Reextraction:
         usd = None if price is None else price.tokens_usd(Usage(input=tokens, output=written))
         return Estimate(left, calls, tokens, written, model, usd)
 
-    async def run(self, on_turns: Callable[[int], None]) -> int:
+    async def run(self, on_turns: Callable[[int], object]) -> int:
         """Process the remaining turns, activate the new generation and return its number.
 
         SpriteError if a call fails.
@@ -247,7 +247,7 @@ class Difference:
     new: list[str]
 
 
-async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[], None]) -> tuple[int, list[Difference]]:
+async def reapply(transcript: TranscriptDB, scratch: Path, step: Callable[[], object]) -> tuple[int, list[Difference]]:
     """Check every logged decision with today's guards. Return their number, and those that would differ today.
 
     The guards see memory as the earlier decisions made it. `scratch` is a folder for a temporary memory.db.
@@ -256,7 +256,7 @@ async def reapply(transcript: TranscriptDB, scratch: Path, on_step: Callable[[],
         folder = Path(name)
         async with open_memory(folder / "memory.db") as memory:
             projection = _Reapplied(transcript, memory, MemoryFiles(folder))
-            await projection.replay(lambda _: on_step())
+            await projection.replay(lambda _: step())
     return projection.decisions, projection.differences
 
 

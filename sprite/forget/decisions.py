@@ -38,10 +38,9 @@ async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str
 
 
 async def scrub_verifications(made: Plan, transcript: TranscriptDB, changed: Collection[int]) -> dict[int, str]:
-    """Return the new text of all verifications that change, by curation.
+    """Return the new text of all verifications that change, by curation; `changed` are those whose decision changes.
 
-    `changed` are the curations whose decision changes. A verification of a changed answer is empty afterwards: its
-    request would be another one.
+    A verification of a changed answer is empty afterwards: its request would be another one.
     """
     left: dict[int, str] = {}
     async for rows in _extractions(transcript):
@@ -129,19 +128,15 @@ class DecisionScrubber:
                     yield replace(part, learning=now, **by)
             case effects.Written(_, content):
                 yield replace(part, content=self._scrubber.lines(content, keep=self._typed))
-            case effects.Refusal() | effects.Proposed():
-                if not self._is_gone(part):
-                    yield part
+            case effects.Proposed(rule, turn, quote) if self._scrubber.takes_rule(rule, turn, quote):
+                pass
+            case effects.Refusal() if self._scrubber.finds(part.detail) or self._scrubber.takes_line(part.detail):
+                pass
             case effects.Again(number, parts):
                 change = self._changes.get(number)
                 yield part if change is None else replace(part, parts=self.row(change, parts))
             case _:
                 yield part
-
-    def _is_gone(self, part: effects.Refusal | effects.Proposed) -> bool:
-        if isinstance(part, effects.Proposed):
-            return self._scrubber.takes_rule(part.rule, part.turn, part.quote)
-        return self._scrubber.finds(part.detail) or self._scrubber.takes_line(part.detail)
 
     def _number(self, number: int) -> int | None:
         """Return the new number of a learning, or None if it is gone."""

@@ -48,10 +48,7 @@ class Store(Protocol):
     name: ClassVar[str]
 
     async def find(self, made: Plan, /) -> list[Place]:
-        """Return the places of forgotten text in this store.
-
-        Before `remove`, they are what it would remove; afterwards (`made.is_done`), what it left over.
-        """
+        """Return the places of text that `remove` would remove; afterwards (`made.is_done`), of what it left over."""
 
     async def remove(self, made: Plan, /) -> None:
         """Remove the forgotten text from this store."""
@@ -178,7 +175,7 @@ class LogStore:
         if made.is_done:
             again = made.again()
             await survey(again, self._transcript, self._memory, self._step)
-        names = [path for path in await self._names() if _names(path, made.scrubber)]
+        names = [path for path in await self._transcript.user_files.names() if _names(path, made.scrubber)]
         decisions = await scrub_decisions(again, self._transcript)
         verifications = await scrub_verifications(again, self._transcript, decisions)
         decided = (decisions.keys() | verifications.keys()) - again.curations.keys()
@@ -198,10 +195,6 @@ class LogStore:
         )
         await log.forget(list(made.observations.values()), made.curations, decisions, verifications, made.summary())
         made.is_done = True
-
-    async def _names(self) -> set[str]:
-        files = self._transcript.user_files
-        return {*(await files.known()).entries, *(deed.path for deed in await files.deeds())}
 
 
 class MemoryStore:
@@ -452,10 +445,7 @@ class Forgetter:
         return _told(made, gone, await self._find(made, self._staying))
 
     async def forget(self, target: Target, *, sure: bool) -> Plan:
-        """Remove a target from every store; `search` then looks for what is left.
-
-        PeerError if nothing matches, or if more than MANY_TURNS turns change and `sure` is False.
-        """
+        """Remove a target from every store. PeerError if nothing matches, or for more than MANY_TURNS unless `sure`."""
         # An edit between the plan and the write would restore the forgotten text.
         async with self._projection.held():
             # Log manual changes on disk first, or they would later count as the person's own text.

@@ -1,7 +1,4 @@
-"""Plan the changes of a forget to the log, before anything is written.
-
-The module reads the log and the projection. `forget.py` handles permissions and all other stores.
-"""
+"""Plan the changes of a forget to the log, before anything is written."""
 
 from __future__ import annotations
 
@@ -132,15 +129,13 @@ class Plan:
         """Record the new text of a curation, such as an answer, an edit or an action change."""
         self.curations[curation.id] = response
         before, after = _edited(curation), _edited(replace(curation, response=response))
+        kinds = {"learning": "your word on a learning", "rule": "a rule", "action": "an action"}
         if before is not None:
             how = "changed while the agent was at work" if curation.kind == "drift" else "edited by hand"
             where = f"{json.loads(curation.response).get('name')}, {how}"
-        elif curation.kind == "learning":
-            where, before, after = "your word on a learning", _action_words(curation.response), _action_words(response)
-        elif curation.kind == "rule":
-            where, before, after = "a rule", _action_words(curation.response), _action_words(response)
-        elif curation.kind == "action":
-            where, before, after = "an action", _action_words(curation.response), _action_words(response)
+        elif curation.kind in kinds:
+            where = kinds[curation.kind]
+            before, after = _action_words(curation.response), _action_words(response)
         else:
             where, before, after = f"entry {curation.id} of the log", curation.response, response
         self.say(where, before, after or "")
@@ -198,9 +193,15 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB, step:
             raise PeerError(f"A text to forget needs at least {SHORTEST_TEXT} characters.")
         made = Plan("text", scrubber := Scrubber(text), scrubber)
     elif by == "learning":
-        made = await _plan_learning(await _learning_of(target, memory), learnings, transcript, step)
+        if (learning := await memory.learning(target.learning or 0)) is None:
+            raise PeerError(f"There is no learning {target.learning}.", code="not_found")
+        made = await _plan_learning(learning, learnings, transcript, step)
     else:
-        made = await _plan_turns(by, await _turns_of(target, transcript), transcript, learnings, step)
+        if target.turn is None:
+            turns = await transcript.observations_of_session(target.session or "")
+        else:
+            turns = list((await transcript.observations_of([target.turn])).values())
+        made = await _plan_turns(by, turns, transcript, learnings, step)
         made.session = target.session
     await survey(made, transcript, memory, step)
     return made
@@ -209,7 +210,9 @@ async def plan(target: Target, transcript: TranscriptDB, memory: MemoryDB, step:
 async def survey(made: Plan, transcript: TranscriptDB, memory: MemoryDB, step: Step) -> None:
     """Add the new version of every row that contains the target to the plan."""
     made.typed = {line.strip() async for lines in _typed(transcript) for line in lines}
-    made.gone = await _gone_learnings(made, memory)
+    async for row in all_rows(memory.learnings):
+        if made.scrubber.takes_learning(row.content, row.source_observation_id):
+            made.gone[row.id] = row.content
     async for turn in all_rows(transcript.observations_after):
         step()
         _take(made, turn)
@@ -255,13 +258,6 @@ def _take(made: Plan, turn: Observation) -> None:
 # --- turns ---
 
 
-async def _turns_of(target: Target, transcript: TranscriptDB) -> list[Observation]:
-    if target.turn is not None:
-        turn = await transcript.observation(target.turn)
-        return [turn] if turn else []
-    return await transcript.observations_of_session(target.session or "")
-
-
 async def _plan_turns(
     by: str, turns: list[Observation], transcript: TranscriptDB, learnings: Sequence[LearningRow], step: Step
 ) -> Plan:
@@ -298,10 +294,7 @@ async def _plan_turns(
 
 
 async def _others_words(turns: Collection[int], taught: _Answers, transcript: TranscriptDB) -> set[str]:
-    """Return the words that forgetting a learning never removes, because others use them.
-
-    They come from templates, people's edits, and other turns' learnings.
-    """
+    """Return the words that are never removed, because templates, people's edits or other turns' learnings use them."""
     words = words_of(template(name) for name in CURATED)
     async for lines in _typed(transcript):
         words |= words_of(lines)
@@ -327,7 +320,8 @@ async def _plan_learning(
     stays = [each for each in rows if core(each.content) != same]
     sources = frozenset(each.turn for each in gone if each.turn is not None)
     quotes = _own_quotes(gone, stays)
-    content, long = statement(learning.content), [quote for quote in quotes if _is_specific(quote)]
+    content = statement(learning.content)
+    long = [quote for quote in quotes if len(content_words(quote)) >= OWN_PHRASE_WORDS]
     resting = [
         line.content
         for line in taught.lines
@@ -352,10 +346,7 @@ async def _plan_learning(
 
 
 def _own_quotes(gone: Sequence[_Cited], stays: Sequence[_Cited]) -> list[str]:
-    """Return the quotes of forgotten learnings that are removed, too.
-
-    A quote stays if it contains the learning's words and another learning shares it.
-    """
+    """Return the removed quotes of forgotten learnings: not those with the learning's words that another one shares."""
     kept, others = Statements(statement(each.content) for each in stays), {core(each.quote) for each in stays}
     content = Statements([statement(gone[0].content)])
     quotes = dict.fromkeys(each.quote for each in gone if each.quote)
@@ -383,17 +374,6 @@ async def _words_of_its_own(
             texts = [scrubber.sentences(turn.user_message)]
         words = words - words_of(text.replace(FORGOTTEN, "") for text in texts)
     return words
-
-
-async def _learning_of(target: Target, memory: MemoryDB) -> LearningRow:
-    learning = await memory.learning(target.learning or 0)
-    if learning is None:
-        raise PeerError(f"There is no learning {target.learning}.", code="not_found")
-    return learning
-
-
-def _is_specific(text: str) -> bool:
-    return len(content_words(text)) >= OWN_PHRASE_WORDS
 
 
 # --- curations ---
@@ -510,14 +490,6 @@ def _parts_lost(before: str, after: str) -> list[str] | None:
 def _pieces(text: str) -> list[str]:
     """Return the sentences and lines of a text, without marks of forgotten ones."""
     return [piece.strip() for piece in _PIECES.split(text) if piece.strip() and piece.strip() != FORGOTTEN]
-
-
-async def _gone_learnings(made: Plan, memory: MemoryDB) -> dict[int, str]:
-    """Return the contents of the forgotten learnings, by number."""
-    taken = made.scrubber.takes_learning
-    return {
-        row.id: row.content async for row in all_rows(memory.learnings) if taken(row.content, row.source_observation_id)
-    }
 
 
 # --- iteration in chunks ---

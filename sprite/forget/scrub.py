@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -50,9 +51,9 @@ class Scrubber:
         self._kept = Statements(map(statement, stays))
         self._kept_cores = {core(content) for content in stays}
         self._cores = {core(line) for line in lines} - self._kept_cores - {""}
-        #: Caches of scrubbed lines and sentences: all stores contain the same ones.
-        self._left_of_lines: dict[str, str | None] = {}
-        self._left_of_sentences: dict[str, str] = {}
+        # Cached, because all stores contain the same lines and sentences.
+        self._line = functools.cache(self._left_of_line)
+        self._sentence = functools.cache(self._left_of_sentence)
 
     # --- text ---
 
@@ -105,14 +106,9 @@ class Scrubber:
             return text
         return "".join(part if at % 2 else self._sentence(part) for at, part in enumerate(_SENTENCES.split(text)))
 
-    def _sentence(self, sentence: str) -> str:
-        if sentence not in self._left_of_sentences:
-            self._left_of_sentences[sentence] = self._left_of_sentence(sentence)
-        return self._left_of_sentences[sentence]
-
     def _left_of_sentence(self, sentence: str) -> str:
         left = _replaced(sentence, self._own(sentence), FORGOTTEN)
-        is_empty = FORGOTTEN in left and not _says_anything(left.replace(FORGOTTEN, ""))
+        is_empty = FORGOTTEN in left and not content_words(left.replace(FORGOTTEN, ""))
         return FORGOTTEN if is_empty else left
 
     def _may_have_own(self, text: str) -> bool:
@@ -138,10 +134,7 @@ class Scrubber:
         return self._line(line) != line
 
     def lines(self, text: str, *, keep: Collection[str] = ()) -> str:
-        """Return a file's text without forgotten lines.
-
-        A line in `keep` is removed only if it says what is forgotten.
-        """
+        """Return a file's text without forgotten lines; one in `keep` is removed only if it says what is forgotten."""
         kept = []
         for line in text.split("\n"):
             if line.strip() in keep and not self.finds(line) and core(line) not in self._cores:
@@ -150,13 +143,8 @@ class Scrubber:
                 kept.append(left)
         return self.text("\n".join(kept))
 
-    def _line(self, line: str) -> str | None:
-        """Return the rest of a line without the forgotten words, or None if nothing is left."""
-        if line not in self._left_of_lines:
-            self._left_of_lines[line] = self._left_of_line(line)
-        return self._left_of_lines[line]
-
     def _left_of_line(self, line: str) -> str | None:
+        """Return the rest of a line without the forgotten words, or None if nothing is left."""
         # Headings and the motto in italics are not the person's text.
         if not line.strip() or line.lstrip().startswith("#") or (line.startswith("*") and line.endswith("*")):
             return None if self.finds(line) else line
@@ -173,10 +161,7 @@ class Scrubber:
         return left if self._kept.spans(left) and content_words(left) else None
 
     def answer(self, text: str, *, keep: Collection[str] = ()) -> str:
-        """Return a curator's answer without forgotten text.
-
-        A removed learning leaves a placeholder, so that later ones keep their numbers.
-        """
+        """Return a curator's answer without forgotten text. Placeholders keep the numbers of later learnings."""
         lines = text.split("\n")
         start = next((at for at, line in enumerate(lines) if read_header(line) is not None), len(lines))
         head = []
@@ -204,10 +189,6 @@ _SENTENCES = re.compile(r"((?<=[.!?])\s+|\n+)")
 _JOINS = r"\b(?:and|but|or|who|und|aber|oder|och|et|y)\b"
 _LOOSE_END = re.compile(rf"(?:[\s,;:(/–—-]+|{_JOINS})+([.!?]?)\s*$")  # noqa: RUF001
 _LOOSE_START = re.compile(rf"^(\s*(?:[-*+•]\s+)?)(?:[\s,;:)/.–—]+|{_JOINS})+")  # noqa: RUF001
-
-
-def _says_anything(text: str) -> bool:
-    return bool(content_words(text))
 
 
 def _replaced(text: str, spans: Sequence[Span], mark: str) -> str:
@@ -245,8 +226,7 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
 class ActionScrubber:
     """Scrub logged changes of actions in order, oldest first, and track which actions are gone.
 
-    `missions` are the missions of whole forgotten turns. `learnings` maps forgotten learnings' numbers to their
-    contents.
+    `missions` are those of whole forgotten turns, `learnings` the forgotten ones' contents by number.
     """
 
     def __init__(self, scrubber: Scrubber, missions: Collection[str], learnings: Mapping[int, str]) -> None:
@@ -303,10 +283,7 @@ class ActionScrubber:
 
 
 def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, str]) -> str:
-    """Return the new text of a logged answer of the person to a learning, without forgotten text.
-
-    `learnings` are the forgotten ones' contents by number.
-    """
+    """Return the new text of a person's answer to a learning; `learnings` are the forgotten contents by number."""
     try:
         answer = read_answer(response)
     except ValueError:
@@ -320,10 +297,7 @@ def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, s
 
 
 def rule_without(response: str, scrubber: Scrubber) -> str:
-    """Return the new text of a rule's row.
-
-    A rule that rests on forgotten text is removed; any other rule loses only its examples with such text.
-    """
+    """Return the new text of a rule's row: without a rule that rests on forgotten text, or examples that have it."""
     try:
         offer = read_rule(response)
     except ValueError:

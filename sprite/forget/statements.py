@@ -1,8 +1,4 @@
-"""Find where a text says a sentence (pure).
-
-A text says a sentence if the sentence's words follow one another in it, apart from articles, copulas and pronouns. A
-sentence of the same form about another thing differs in at least one word, so it is never found.
-"""
+"""Find where a text says a sentence: its words follow one another in it, apart from articles, copulas and pronouns."""
 
 from __future__ import annotations
 
@@ -65,7 +61,7 @@ def statement(text: str) -> Statement | None:
     forms = tuple(form for form, _, _ in _tokens(left))
     if not any(form.isalnum() for form in forms):
         return None
-    (word,) = (match[0].casefold() for match in [next(m for m in _TOKEN.finditer(left) if m["word"])])
+    word = next(match[0].casefold() for match in _TOKEN.finditer(left) if match["word"])
     lead = word if word in _ARTICLES else ""
     return Statement(forms, lead, names=left == whole and word not in _FILLERS and not left[:1].islower())
 
@@ -138,10 +134,7 @@ def _says(each: Statement, text: str, tokens: Sequence[tuple[str, int, int]], fi
 
 
 def without(spans: Iterable[Span], kept: Iterable[Span]) -> list[Span]:
-    """Return the spans, sorted and joined, without the parts inside `kept` spans.
-
-    A kept span that contains a span keeps it whole. A kept span equal to one keeps nothing.
-    """
+    """Return the spans, sorted and joined, without the parts inside `kept` spans. An equal span keeps nothing."""
     kept = sorted(set(kept))
     left: list[Span] = []
     for span in sorted(set(spans)):

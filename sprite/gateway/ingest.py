@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
 from sprite.errors import PeerError
-from sprite.imports.observed_turns import CLAUDE_CODE, checked_source, logged, session_name
+from sprite.imports.claude_code_turns import CLAUDE_CODE
+from sprite.imports.observed_turns import checked_source, logged, session_name
 from sprite.log.curations import WAITING
 from sprite.log.transcript import ImportedTurn, TranscriptDB
 from sprite.privacy.private_text import PrivateText

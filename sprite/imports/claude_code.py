@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,16 +22,14 @@ SUBAGENTS = "subagents"
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log of a session or a subagent; times are in Unix seconds, 0 without entries.
-
-    `opened_at` is the time of the first line. In a forked session it is later than the copied entries.
-    """
+    """A log of a session or a subagent; times are in Unix seconds, 0 without entries."""
 
     path: Path
     size: int
     session_id: str
     agent_id: str | None
     first_at: float
+    #: Time of the first line. In a forked session it is later than the copied entries.
     opened_at: float
 
 
@@ -54,9 +51,9 @@ def find_sessions(paths: Iterable[Path], tally: entries.Tally) -> list[Session]:
 
 
 def followed_session(path: Path, tally: entries.Tally, done: int) -> Session | None:
-    """Return the session of the log at `path`, whose turns before the offset `done` were imported earlier.
+    """Return the session of the log at `path`; its turns before the offset `done` were imported earlier.
 
-    Return None for a subagent's log, and for a file that is no session log, which is counted in `tally`.
+    None for a subagent's log, and for a file that is no session log, which is counted in `tally`.
     """
     known: set[tuple[int, int]] = set()
     log = _probed(path, tally, known)
@@ -91,10 +88,7 @@ def _probed(path: Path, tally: entries.Tally, known: set[tuple[int, int]]) -> Lo
 
 
 def probe(stream: BinaryIO, path: Path, size: int) -> LogFile | None:
-    """Return the log in a file by its first entry, or None if it is no session log.
-
-    An empty file is a session without turns.
-    """
+    """Return the log in a file by its first entry (an empty file has no turns), or None if it is no session log."""
     genuine = size == 0
     opened_at: float | None = None
     for line in _lines(stream):
@@ -119,7 +113,9 @@ def _companions(log: LogFile) -> list[Path]:
     """Return the session's other logs (main log, subagents), where any version of the CLI puts them; no links."""
     folder = log.path.parent
     if log.agent_id is None:
-        found = _agent_logs(folder / log.path.stem / SUBAGENTS)
+        agents = folder / log.path.stem / SUBAGENTS
+        is_linked = agents.is_symlink() or agents.parent.is_symlink()
+        found = [] if is_linked else sorted(agents.rglob(f"{AGENT_PREFIX}*.jsonl"))
     elif SUBAGENTS in folder.parts:
         while folder.name != SUBAGENTS:
             folder = folder.parent
@@ -127,16 +123,6 @@ def _companions(log: LogFile) -> list[Path]:
     else:
         found = [folder / f"{log.session_id}.jsonl"]
     return [path for path in found if path.is_file() and not path.is_symlink()]
-
-
-def _agent_logs(folder: Path) -> list[Path]:
-    if folder.is_symlink() or folder.parent.is_symlink():
-        return []
-    return sorted(Path(name, file) for name, _, files in os.walk(folder) for file in files if _is_agent_log(file))
-
-
-def _is_agent_log(name: str) -> bool:
-    return name.startswith(AGENT_PREFIX) and name.endswith(".jsonl")
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -151,8 +137,7 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 class Session:
     """The logs of one session, oldest first, as a stream of turns.
 
-    Turns that begin before the offset `done` of its log are known, and are not returned. They are read all the same,
-    because private words early in a session are removed from its later turns.
+    Turns before the offset `done` are known, and read only for their private words, which later turns must not have.
     """
 
     def __init__(self, session_id: str, tally: entries.Tally, done: int = 0) -> None:
@@ -210,9 +195,9 @@ class Session:
         for cutter in cutters.values():
             yield from cutter.end(around.now, around.silence)
             self.tally.open += cutter.open
-        is_running = [open_at[name] for name, cutter in cutters.items() if cutter.open_key is not None]
-        self.done = max(self.done, min(is_running, default=end))
-        self.is_open = any(cutter.is_open for cutter in cutters.values())
+        running = [open_at[name] for name, cutter in cutters.items() if cutter.open_key is not None]
+        self.done = max(self.done, min(running, default=end))
+        self.is_open = bool(running)
 
     def _cutter(self, around: entries.Surroundings, session_id: str, agents: SubagentLogs) -> SessionTurns:
         cutter = SessionTurns(session_id, agents, around.project_of)
@@ -239,10 +224,9 @@ class Session:
     def _entries(
         self, log: LogFile, around: entries.Surroundings, cutters: Collection[SessionTurns] = ()
     ) -> Iterator[tuple[int, int, entries.Entry | None]]:
-        """Yield (offset of the line, offset after it, its entry or None) for each line of a log, in order.
+        """Yield (offset of the line, offset after it, its entry or None) for each line, without an unfinished last one.
 
-        Tell the `cutters` about a damaged line, because it may have begun a turn. Leave out an unfinished last
-        line.
+        Tell the `cutters` about a damaged line, because it may have begun a turn.
         """
         try:
             with log.path.open("rb") as stream:

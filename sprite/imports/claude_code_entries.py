@@ -18,8 +18,8 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 #: Earlier or later times are invalid: they would break calendars.
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 #: The sprite stores a session's id and shows it in terminals, and people type it into `session:` filters.
-SessionId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")]
-EntryId = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,128}\Z")]
+SESSION_ID = r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z"
+ENTRY_ID = r"\A[!-~]{1,128}\Z"
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -64,9 +64,9 @@ class Entry(msgspec.Struct, rename="camel"):
     """One entry of a conversation; `type` is "user", "assistant" or "attachment"."""
 
     type: str
-    uuid: EntryId
+    uuid: Annotated[str, msgspec.Meta(pattern=ENTRY_ID)]
     timestamp: datetime
-    session_id: SessionId
+    session_id: Annotated[str, msgspec.Meta(pattern=SESSION_ID)]
     message: Body | None = None
     attachment: Attachment | None = None
     is_sidechain: bool | None = None
@@ -260,19 +260,12 @@ def _guessed(text: str) -> tuple[Voice, str]:
 MAX_NAMED = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A path that cannot be imported, and the reason."""
-
-    path: Path
-    reason: str
-
-
 @dataclass(slots=True)
 class Tally:
     """Counts of the content that an import skipped, and of the files that it read."""
 
-    refusals: list[Refusal] = field(default_factory=list)
+    #: Paths that cannot be imported, and the reasons.
+    refusals: list[tuple[Path, str]] = field(default_factory=list)
     #: Files read.
     files: int = 0
     #: Unfinished turns, left for the next import.
@@ -292,19 +285,18 @@ class Tally:
         """Record a file that cannot be read to its end."""
         if isinstance(reason, OSError):
             reason = f"cannot be read: {reason.strerror or reason}"
-        self.refusals.append(Refusal(path, reason))
+        self.refusals.append((path, reason))
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Facts that an import needs beside the logs: `project_of` maps a folder in a log to its project.
-
-    `own_sessions` are Claude Code's ids for this sprite's conversations. `now` is in Unix seconds; `silence` are
-    the seconds since a log grew, if it is watched.
-    """
+    """Facts that an import needs beside the logs. `now` is in Unix seconds."""
 
     now: float
+    #: Maps a folder in a log to its project.
     project_of: Callable[[Any], str | None]
     on_bytes: Callable[[int], object] = lambda _bytes: None
+    #: Claude Code's ids for this sprite's conversations.
     own_sessions: frozenset[str] = frozenset()
+    #: Seconds since the log grew, if it is watched.
     silence: float | None = None

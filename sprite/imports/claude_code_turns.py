@@ -1,13 +1,12 @@
 """Split the entries of one session into turns (pure).
 
-A turn begins with a person's message or a notice of the CLI, and ends where the next one begins. The last turn of a log
-may still be running. It is left for a later import, unless the log has been silent for some time.
+A turn begins with a person's message or a notice of the CLI, and ends where the next begins, or in a silent log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sprite.capture.turn_buffer import TurnBuffer
@@ -15,23 +14,18 @@ from sprite.imports.claude_code_entries import Attachment, Block, Entry, Voice, 
 from sprite.log.transcript import ImportedTurn, Outcome, Trigger
 from sprite.privacy.cutting import clean, cut, cut_value, result_text
 from sprite.privacy.private_text import PrivateText
+from sprite.protocol.observing import ObservedTool
 from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
 #: Replaces answers from memory: repeated, they would confirm themselves.
 MEMORY_ANSWERED = "[what memory answered is not kept a second time]"
 
 
-@dataclass(slots=True)
-class AgentCall:
-    """A tool call that a subagent made; its texts are cut as in every turn."""
-
-    at: float
-    agent_id: str
-    tool_use_id: str
-    name: str
-    input: Any
-    result: str | None = None
-    is_error: bool = False
+def take_call(buffer: TurnBuffer, call: ObservedTool) -> None:
+    """Add another program's tool call to a turn."""
+    buffer.start_tool(buffer.call(call.tool_use_id, call.name, call.input, agent_id=call.agent_id))
+    if call.result is not None:
+        buffer.tool_answered(call.tool_use_id, call.result, is_error=call.is_error)
 
 
 class SubagentLogs:
@@ -42,8 +36,8 @@ class SubagentLogs:
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
-        #: Calls that no turn has taken yet, by id.
-        self._calls: dict[str, AgentCall] = {}
+        #: Calls that no turn has taken yet, by id, with their times.
+        self._calls: dict[str, tuple[float, ObservedTool]] = {}
         #: Time of the last entry of any subagent.
         self.last_at = 0.0
 
@@ -56,17 +50,17 @@ class SubagentLogs:
         for block in entry.blocks:
             if block.type == "tool_use" and block.id is not None:
                 name = cut(from_elsewhere(block.name or ""))
-                self._calls[block.id] = AgentCall(entry.at, agent_id, block.id, name, cut_value(block.input))
-            elif (call := self._calls.get(block.tool_use_id or "")) is not None:
+                call = ObservedTool(name, block.id, cut_value(block.input), agent_id=agent_id)
+                self._calls[block.id] = entry.at, call
+            elif block.tool_use_id in self._calls:
+                _, call = self._calls[block.tool_use_id]
                 said = MEMORY_ANSWERED if call.name in ECHO_CALLS else result_text(block.content)
                 call.result, call.is_error = cut(said), bool(block.is_error)
 
-    def take(self, until: float) -> list[AgentCall]:
+    def take(self, until: float) -> list[ObservedTool]:
         """Remove and return the calls made until the time `until`, oldest first."""
-        taken = sorted((call for call in self._calls.values() if call.at <= until), key=lambda call: call.at)
-        for call in taken:
-            del self._calls[call.tool_use_id]
-        return taken
+        calls = sorted(self._calls.items(), key=lambda item: item[1][0])
+        return [self._calls.pop(key)[1] for key, (at, _) in calls if at <= until]
 
 
 #: After this long without a new entry a session has ended, even with a running turn.
@@ -80,14 +74,13 @@ _SYNTHETIC = "<synthetic>"
 WENT_ON = "the agent went on by itself after this session's turn before"
 PROMPT_MISSING = "the log does not hold the prompt of this turn"
 #: The source of these turns.
-SOURCE = "claude-code"
+CLAUDE_CODE = "claude-code"
 
 
 class SessionTurns:
     """Split one session into turns: `feed` takes every entry in order, `end` returns the rest.
 
-    Duplicate entries are skipped: a resumed session can repeat them. `project_of` is called once per turn with its
-    first folder.
+    A resumed session can repeat entries, which are skipped. `project_of` gets the first folder of each turn.
     """
 
     def __init__(self, session_id: str, agents: SubagentLogs, project_of: Callable[[Any], str | None]) -> None:
@@ -137,16 +130,10 @@ class SessionTurns:
         self._was_settled = self._was_settled or turn is not None
         return None if turn is None else self._finished(turn)
 
-    @property
-    def is_open(self) -> bool:
-        """Return whether a turn is running."""
-        return self._turn is not None
-
     def end(self, now: float, silence: float | None = None) -> Iterator[ImportedTurn]:
         """Yield the last turn at the end of the log, if the turn is over.
 
-        `silence` are the seconds since the log grew, if it is watched; otherwise the time of its last entry
-        decides. After a long silence every turn is over.
+        If the log is not watched (`silence` is None), the time of its last entry tells how long it is silent.
         """
         # The log may come from a machine with a faster clock, so the absolute difference counts.
         quiet = abs(now - max(self._last_at, self._agents.last_at)) if silence is None else silence
@@ -174,8 +161,7 @@ class SessionTurns:
         if voice is Voice.TOOLS:
             turn.touch(entry)
             for block in entry.blocks:
-                if block.tool_use_id is not None:
-                    turn.answer(block)
+                turn.answer(block)
             turn.ending = None
         elif voice is Voice.INTERRUPT:
             turn.touch(entry)
@@ -244,14 +230,11 @@ class SessionTurns:
             return None
         turn.buffer.user_message = "\n\n".join(text for text in turn.said if text)
         for call in self._agents.take(turn.ended_at):
-            turn.buffer.start_tool(turn.buffer.call(call.tool_use_id, call.name, call.input, agent_id=call.agent_id))
-            if call.result is not None:
-                turn.buffer.tool_answered(call.tool_use_id, call.result, is_error=call.is_error)
+            take_call(turn.buffer, call)
         if self.is_known:
             return None
-        observation = replace(
-            turn.buffer.observation(turn.outcome), project=self._project_of(turn.folder), source=SOURCE
-        )
+        observation = turn.buffer.observation(turn.outcome)
+        observation = replace(observation, project=self._project_of(turn.folder), source=CLAUDE_CODE)
         return ImportedTurn(turn.key, turn.started_at, turn.ended_at, observation)
 
 
@@ -295,16 +278,11 @@ class _Turn:
                 self.buffer.add_text(block.text or "")
                 self.answered = True
             elif block.type == "tool_use":
-                self.start(block)
                 self.answered = self.calling = True
-
-    def start(self, block: Block) -> None:
-        """Add a tool call to the turn, and remember whether it is a call to the sprite's memory."""
-        if block.id is not None:
-            name = from_elsewhere(block.name or "")
-            if name in ECHO_CALLS:
-                self.echoes.add(block.id)
-            self.buffer.start_tool(self.buffer.call(block.id, name, block.input))
+                if block.id is not None:
+                    name = from_elsewhere(block.name or "")
+                    self.echoes |= {block.id} if name in ECHO_CALLS else set()
+                    self.buffer.start_tool(self.buffer.call(block.id, name, block.input))
 
     def answer(self, block: Block) -> None:
         """Add a tool's result to its call; a fixed remark replaces an answer of the sprite's memory."""

@@ -15,7 +15,7 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice
@@ -29,13 +29,12 @@ from sprite.common.tasks import backoff
 from sprite.config import Settings
 from sprite.errors import PeerError, SpriteError, WorkspaceLockedError
 from sprite.imports.claude_code import SUBAGENTS, Session, followed_session
-from sprite.imports.claude_code_entries import Surroundings
-from sprite.imports.claude_code_entries import Tally as Skipped
+from sprite.imports.claude_code_entries import Surroundings, Tally
 from sprite.imports.claude_code_turns import OVER_AFTER_SECONDS, SETTLED_AFTER_SECONDS
 from sprite.imports.observed_turns import import_key, session_name
 from sprite.log.transcript import ImportedTurn, TranscriptDB
 from sprite.memory.folders import Projects
-from sprite.owner import open_log, say_observed
+from sprite.owner import ask, open_log
 from sprite.privacy.cutting import clean
 from sprite.protocol import observing
 from sprite.protocol.framing import one_line
@@ -45,13 +44,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Delivered:
-    """Outcome of delivering turns to the sprite's log.
-
-    `stored` and `known` count new turns and those already in the log; `refused` are (key, reason) of the others.
-    """
+    """Outcome of delivering turns: the numbers of new ones and of those already in the sprite's log."""
 
     stored: int = 0
     known: int = 0
+    #: Key and reason of each refused turn.
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: Delivered) -> None:
@@ -62,10 +59,7 @@ class Delivered:
 
 
 def messages(turns: Sequence[ImportedTurn]) -> Iterator[observing.Observe]:
-    """Yield the turns as `observe` messages, each of one source and project, in order.
-
-    A turn that is too large is shortened.
-    """
+    """Yield the turns as `observe` messages, each of one source and project, in order; long turns are shortened."""
     for (source, project), some in groupby(turns, lambda turn: (turn.observation.source, turn.observation.project)):
         yield from observing.packed(source or "", project, map(observed, some))
 
@@ -98,8 +92,6 @@ def _tool(call: Mapping[str, Any]) -> observing.ObservedTool:
 _PAUSES = (0.2, 5.0)
 #: Error codes for a message that can never be accepted.
 _WRONG_CODES = frozenset({"bad_request", "bad_payload", "bad_message", "too_large"})
-#: Sends a message. Raises PeerError if it is refused, another error if it has to be sent again later.
-Send = Callable[[observing.Observe], Awaitable[observing.Observed]]
 #: Stores turns safely.
 Write = Callable[[Sequence[ImportedTurn]], Awaitable[Delivered]]
 
@@ -124,15 +116,15 @@ async def deliver(settings: Settings, turns: Sequence[ImportedTurn]) -> Delivere
 
 @asynccontextmanager
 async def writing(settings: Settings, *, briefly: bool = False) -> AsyncIterator[Write]:
-    """Yield a function that writes turns to the workspace's log: itself, or through the running sprite.
+    """Yield a function that writes turns to the workspace's log, or sends them to the running sprite.
 
-    The function raises WorkspaceLockedError if the running sprite does not answer. `briefly`: see `open_log`.
+    It raises WorkspaceLockedError if the running sprite does not answer. `briefly`: see `open_log`.
     """
     async with AsyncExitStack() as stack:
         try:
             transcript = await stack.enter_async_context(open_log(settings, briefly=briefly))
         except WorkspaceLockedError as locked:
-            yield partial(_send_to_owner, settings, locked)
+            yield partial(_send, settings, locked)
         else:
             yield partial(_add, transcript)
 
@@ -143,25 +135,19 @@ async def _add(transcript: TranscriptDB, turns: Sequence[ImportedTurn]) -> Deliv
     return Delivered(len(new), len(turns) - len(new))
 
 
-async def _send_to_owner(settings: Settings, locked: WorkspaceLockedError, turns: Sequence[ImportedTurn]) -> Delivered:
-    try:
-        return await send_all(turns, partial(say_observed, settings))
-    except (OSError, ValueError) as error:
-        raise locked from error
-
-
-async def send_all(turns: Sequence[ImportedTurn], send: Send) -> Delivered:
-    """Send turns to a running sprite in several messages; if it refuses one, go on with the next."""
+async def _send(settings: Settings, locked: WorkspaceLockedError, turns: Sequence[ImportedTurn]) -> Delivered:
+    """Send turns to the running sprite in several messages; if it refuses one, go on with the next."""
     delivered = Delivered()
     for message in messages(turns):
         try:
-            answer = await send(message)
+            answer = await ask(settings, message, observing.Observed)
         except PeerError as error:
             if error.code not in _WRONG_CODES:
                 raise
-            answer = observing.Observed(
-                0, 0, [observing.RefusedTurn(turn.external_id, str(error)) for turn in message.turns]
-            )
+            refusals = [observing.RefusedTurn(turn.external_id, str(error)) for turn in message.turns]
+            answer = observing.Observed(0, 0, refusals)
+        except (OSError, ValueError) as error:
+            raise locked from error
         refused = [(import_key(message.source, each.external_id), each.why) for each in answer.refused]
         delivered.add(Delivered(answer.stored, answer.known, refused))
     return delivered
@@ -184,13 +170,11 @@ OnRefusal = Callable[[Path, str], object]
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The part of a session log that was delivered: up to the offset `done`, in the file's `state` at that time.
-
-    `is_open`: the log's last turn was not delivered yet.
-    """
+    """The part of a session log that was delivered: up to the offset `done`, in the file's `state` at that time."""
 
     state: State
     done: int
+    #: Whether the log's last turn was not delivered yet.
     is_open: bool
 
 
@@ -226,15 +210,6 @@ def _read(path: Path) -> dict[str, Mark]:
 
 
 @dataclass(slots=True)
-class Tally:
-    """Counts of files and turns that were imported while following session logs."""
-
-    delivered: Delivered = field(default_factory=Delivered)
-    damaged: int = 0
-    refused: dict[Path, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class _Watched:
     """A session log, and the time since when it has not changed (on the monotonic clock)."""
 
@@ -262,10 +237,7 @@ def _age(state: State) -> float:
 
 
 class Follower:
-    """Import turns from growing session logs below `roots`; `tell` prints a line for people.
-
-    `look` finds the logs, `catch_up` delivers their turns.
-    """
+    """Import turns from growing session logs below `roots`; `tell` prints a line for people."""
 
     def __init__(self, settings: Settings, roots: list[Path], marks: Marks, tell: Callable[[str], object]) -> None:
         self._settings = settings
@@ -276,7 +248,10 @@ class Follower:
         self._tell = tell
         self._watched: dict[Path, _Watched] = {}
         self._is_started = False
-        self.tally = Tally()
+        #: What was delivered, the number of damaged lines, and the reasons of refused paths.
+        self.delivered = Delivered()
+        self.damaged = 0
+        self.refused: dict[Path, str] = {}
 
     async def run(self) -> None:
         """Look for logs and deliver their turns, again and again, until cancelled."""
@@ -321,7 +296,7 @@ class Follower:
         for path, watched in self._watched.items():
             mark = self._marks.get(str(path))
             if watched.is_due(mark):
-                skipped = Skipped()
+                skipped = Tally()
                 session = followed_session(path, skipped, _done(watched.state, mark))
                 self._note(skipped)
                 if session is None:
@@ -339,7 +314,7 @@ class Follower:
         turns = session.turns(Surroundings(time.time(), self._project_of, silence=silence))
         while batch := await asyncio.to_thread(lambda: list(islice(turns, BATCH_TURNS))):
             delivered = await deliver(self._settings, batch)
-            self.tally.delivered.add(delivered)
+            self.delivered.add(delivered)
             for key, why in delivered.refused:
                 log.warning("the turn %s was refused: %s", key, why)
         self._note(session.tally)
@@ -347,20 +322,20 @@ class Follower:
 
     # --- what is wrong ---
 
-    def _note(self, skipped: Skipped) -> None:
-        for refusal in skipped.refusals:
-            self._refuse(refusal.path, refusal.reason)
+    def _note(self, skipped: Tally) -> None:
+        for path, reason in skipped.refusals:
+            self._refuse(path, reason)
         for path, line, problem in skipped.named:
-            if self.tally.damaged < MAX_NAMED:
+            if self.damaged < MAX_NAMED:
                 log.warning("skipped: %s, line %d: %s", one_line(path), line, problem)
-            self.tally.damaged += 1
-        self.tally.damaged += skipped.damaged - len(skipped.named)
+            self.damaged += 1
+        self.damaged += skipped.damaged - len(skipped.named)
         skipped.refusals, skipped.named, skipped.damaged = [], [], 0
 
     def _refuse(self, path: Path, reason: str) -> None:
-        if self.tally.refused.get(path) != reason:
-            self.tally.refused[path] = reason
-            if len(self.tally.refused) <= MAX_NAMED:
+        if self.refused.get(path) != reason:
+            self.refused[path] = reason
+            if len(self.refused) <= MAX_NAMED:
                 log.warning("passed over: %s: %s", one_line(path), reason)
 
 
@@ -374,8 +349,7 @@ def _done(state: State, mark: Mark | None) -> int:
 def scan(roots: list[Path], own: Path, refuse: OnRefusal) -> Iterator[tuple[Path, State]]:
     """Yield every `*.jsonl` of this user below the roots.
 
-    Skips logs of subagents, which their session finds, and those below `own`, because the sprite records its agent
-    itself.
+    Skips logs of subagents, which their session finds, and those below `own`, which the sprite records itself.
     """
     for root in roots:
         try:
@@ -388,10 +362,8 @@ def scan(roots: list[Path], own: Path, refuse: OnRefusal) -> Iterator[tuple[Path
             continue
         if stat.S_ISDIR(about.st_mode):
             yield from _below(root, own, refuse)
-        elif (problem := _problem_of(about)) is not None:
-            refuse(root, problem)
         else:
-            yield root.resolve(), _state(about)
+            yield from ((path.resolve(), state) for path, state in _readable(root, about, refuse))
 
 
 def _below(root: Path, own: Path, refuse: OnRefusal) -> Iterator[tuple[Path, State]]:
@@ -422,22 +394,15 @@ def _taken(entry: os.DirEntry[str], refuse: OnRefusal) -> Iterator[tuple[Path, S
     if entry.is_symlink():
         refuse(path, "is a link, which is not followed")
         return
-    try:
-        about = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    if (problem := _problem_of(about)) is not None:
-        refuse(path, problem)
-    else:
-        yield path, _state(about)
+    with suppress(FileNotFoundError):
+        yield from _readable(path, entry.stat(follow_symlinks=False), refuse)
 
 
-def _state(about: os.stat_result) -> State:
-    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
-
-
-def _problem_of(about: os.stat_result) -> str | None:
-    """Return why a path is not read (no regular file, or another user's), or None if it is."""
+def _readable(path: Path, about: os.stat_result, refuse: OnRefusal) -> Iterator[tuple[Path, State]]:
+    """Yield the file with its state, or refuse it: no regular file, or another user's."""
     if not stat.S_ISREG(about.st_mode):
-        return "is not a file"
-    return None if about.st_uid == os.geteuid() else "belongs to somebody else"
+        refuse(path, "is not a file")
+    elif about.st_uid != os.geteuid():
+        refuse(path, "belongs to somebody else")
+    else:
+        yield path, (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)

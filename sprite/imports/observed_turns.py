@@ -1,38 +1,28 @@
-"""Convert turns recorded by other programs to the log's form (pure).
-
-They are redacted and cut like any turn. A private remark of the user is removed from later turns of the same
-conversation. A turn is identified by the program's name and the program's id for it.
-"""
+"""Convert turns recorded by other programs to the log's form, redacted and cut like any turn (pure)."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
 from sprite.capture.turn_buffer import TurnBuffer
 from sprite.errors import PeerError
-from sprite.imports.claude_code_entries import EARLIEST
-from sprite.imports.claude_code_turns import MEMORY_ANSWERED
-from sprite.log.transcript import ImportedTurn, NewObservation
+from sprite.imports.claude_code_entries import EARLIEST, ENTRY_ID, SESSION_ID
+from sprite.imports.claude_code_turns import CLAUDE_CODE, MEMORY_ANSWERED, take_call
+from sprite.log.transcript import ImportedTurn
 from sprite.privacy.cutting import clean
 from sprite.privacy.private_text import PrivateText
 from sprite.protocol.observing import MAX_EXTERNAL_ID_CHARS, MAX_SOURCE_CHARS, ObservedTool, ObservedTurn
 from sprite.protocol.tools import ECHO_CALLS, from_elsewhere
 
-#: `import` reads its session logs, too, so turn and session ids are kept as they are there.
-CLAUDE_CODE = "claude-code"
 #: Tolerance for different clocks; a later turn is rejected.
 MOST_AHEAD_SECONDS = 86_400.0
 #: A turn must fit a frame, so that clients can show it. The rest of the frame is for its envelope.
 MAX_KEPT_BYTES = 1024 * 1024 - 16 * 1024
-#: Ids are shown in terminals and typed into `session:` filters.
-_SESSION = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 _SOURCE = re.compile(r"\A[a-z0-9][a-z0-9._-]*\Z")
-_CLAUDE_CODE_ID = re.compile(r"\A[!-~]{1,128}\Z")
 #: Origins of learnings that no program may claim: "user" would make its words the person's.
 _ORIGINS = frozenset(
     {"user", "assistant", "tool", "web", "file", "outside", "pasted", "memory", "program", "none", "curator", "person"}
@@ -50,7 +40,7 @@ def checked_source(source: str) -> str:
 
 
 def import_key(source: str, external_id: str) -> str:
-    """Return the deduplication key, namespaced by source program."""
+    """Return the deduplication key, namespaced by source program; for Claude Code the one that `import` uses."""
     # Claude Code's ids contain no space, and a source is never empty, so keys cannot collide.
     return external_id if source == CLAUDE_CODE else f"{source} {external_id}"
 
@@ -72,52 +62,45 @@ def logged(source: str, project: str | None, turn: ObservedTurn, private_text: P
     buffer = TurnBuffer(
         session_name(source, turn.session), "user" if user else "task", user_message=user, private_text=private_text
     )
-    _take_calls(buffer, turn.tools)
+    for place, call in enumerate(turn.tools):
+        name = from_elsewhere(call.name)
+        is_echo = name in ECHO_CALLS and call.result is not None
+        given = ObservedTool(
+            name,
+            # Two calls without an id must stay two calls.
+            clean(call.tool_use_id[:MAX_EXTERNAL_ID_CHARS]) or f"call-{place}",
+            call.input,
+            MEMORY_ANSWERED if is_echo else call.result,
+            call.is_error,
+            None if call.agent_id is None else clean(call.agent_id[:MAX_EXTERNAL_ID_CHARS]),
+        )
+        take_call(buffer, given)
     buffer.add_text(turn.reply)
     if turn.notice.strip():
         buffer.add_notice(turn.notice)
     if not user and buffer.empty:
         raise PeerError("The turn is empty: it has no words and no tool calls.")
-    observation = replace(buffer.observation(turn.outcome), project=project, source=source)
-    _check_size(observation)
-    return ImportedTurn(import_key(source, turn.external_id), _started_at(turn), turn.at, observation)
+    kept = replace(buffer.observation(turn.outcome), project=project, source=source)
+    size = len(msgspec.json.encode([kept.user_message, kept.agent_response, kept.notice, kept.tool_calls]))
+    if size > MAX_KEPT_BYTES:
+        raise PeerError(
+            f"The turn is too large: {size:,} bytes even after shortening; the limit is {MAX_KEPT_BYTES:,}."
+        )
+    began = turn.started_at
+    if began is None or not EARLIEST.timestamp() <= began <= turn.at:
+        began = turn.at
+    return ImportedTurn(import_key(source, turn.external_id), began, turn.at, kept)
 
 
 def _check(source: str, turn: ObservedTurn, now: float) -> None:
     name = turn.external_id
     if not name.strip() or len(name) > MAX_EXTERNAL_ID_CHARS or not name.isprintable():
         raise PeerError(f"`external_id` must have 1 to {MAX_EXTERNAL_ID_CHARS} printable characters.")
-    if source == CLAUDE_CODE and not _CLAUDE_CODE_ID.match(name):
+    if source == CLAUDE_CODE and not re.match(ENTRY_ID, name):
         raise PeerError("`external_id` is not an id of a Claude Code session log.")
-    if not _SESSION.match(turn.session):
+    if not re.match(SESSION_ID, turn.session):
         raise PeerError("`session` must have 1 to 128 letters, digits, dots, dashes and underscores.")
     if not math.isfinite(turn.at) or turn.at < EARLIEST.timestamp():
         raise PeerError("`at` must be a time in Unix seconds.")
     if turn.at > now + MOST_AHEAD_SECONDS:
         raise PeerError("`at` is in the future. Give Unix seconds, not milliseconds.")
-
-
-def _started_at(turn: ObservedTurn) -> float:
-    began = turn.started_at
-    if began is None or not EARLIEST.timestamp() <= began <= turn.at:
-        return turn.at
-    return began
-
-
-def _take_calls(buffer: TurnBuffer, calls: Sequence[ObservedTool]) -> None:
-    for place, call in enumerate(calls):
-        # Two calls without an id must stay two calls.
-        key = clean(call.tool_use_id[:MAX_EXTERNAL_ID_CHARS]) or f"call-{place}"
-        agent = None if call.agent_id is None else clean(call.agent_id[:MAX_EXTERNAL_ID_CHARS])
-        name = from_elsewhere(call.name)
-        buffer.start_tool(buffer.call(key, name, call.input, agent_id=agent))
-        if call.result is not None:
-            buffer.tool_answered(key, MEMORY_ANSWERED if name in ECHO_CALLS else call.result, is_error=call.is_error)
-
-
-def _check_size(turn: NewObservation) -> None:
-    size = len(msgspec.json.encode([turn.user_message, turn.agent_response, turn.notice, turn.tool_calls]))
-    if size > MAX_KEPT_BYTES:
-        raise PeerError(
-            f"The turn is too large: {size:,} bytes even after shortening; the limit is {MAX_KEPT_BYTES:,}."
-        )

@@ -1,8 +1,6 @@
-"""The log's curations: every event that changes memory, append-only.
+"""The log's curations: every event that changes memory, append-only. Times are Unix seconds.
 
-A curation is a batch's raw answer, a person's edit, a forget, or a quarantined turn. It may also be a person's word on
-an unverified learning, or a file's drift, which changes nothing until a person accepts it. The tables are in
-transcript.db; times are Unix seconds.
+They are batches' raw answers, people's edits and words on learnings, forgets, quarantined turns, and files' drifts.
 """
 
 from __future__ import annotations
@@ -76,12 +74,10 @@ _ROW = f"{_NEW}, id"
 
 @dataclass(frozen=True, slots=True)
 class Curation:
-    """An event that changes memory. `response` is the raw answer, or JSON of an edit.
-
-    `seen_curation_id` is the state of memory that the curator was shown.
-    """
+    """An event that changes memory. A file's drift changes nothing until a person accepts it."""
 
     kind: str
+    #: The raw answer, or JSON of a person's change.
     response: str
     first_observation_id: int | None = None
     last_observation_id: int | None = None
@@ -89,6 +85,7 @@ class Curation:
     prompt_sha256: str | None = None
     usage_json: str | None = None
     cost_usd: float | None = None
+    #: The state of memory that the curator was shown.
     seen_curation_id: int | None = None
     #: The extraction of the log that it belongs to: 0 is the first, each re-extraction adds one.
     generation: int = 0
@@ -108,15 +105,13 @@ class Curation:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """New content of a memory file, changed on disk while the agent worked, that waits for the person's decision.
-
-    `was` is the former content of a deployed file, None for a curated file.
-    """
+    """New content of a memory file, changed on disk while the agent worked, that waits for the person's decision."""
 
     curation_id: int
     name: str
     found_at: float
     content: str
+    #: The former content of a deployed file, None for a curated file.
     was: str | None
 
 
@@ -137,10 +132,7 @@ class Curations(Tables):
 
     @in_transaction
     def append_batch(self, tx: sqlite3.Connection, curation: Curation) -> int:
-        """Log a batch's curation and mark its turns in one transaction, so that each turn is curated exactly once.
-
-        Raises ValueError if any turn of the range is already curated.
-        """
+        """Log a batch's curation and mark its turns. Raises ValueError if any turn of the range is already curated."""
         span = (curation.first_observation_id, curation.last_observation_id)
         active = tx.execute(_ACTIVATION, (LARGEST_ROW_ID,)).fetchone()
         curation_id = append(tx, dataclasses.replace(curation, generation=active[1] if active else 0))
@@ -153,10 +145,7 @@ class Curations(Tables):
         return curation_id
 
     async def append_event(self, curation: Curation) -> Curation:
-        """Log any change except a batch of the current extraction; return it with its id.
-
-        A batch of a re-extraction changes memory only when all its batches are done.
-        """
+        """Log any change except a batch of the current extraction; return it with its id."""
         curation_id = await self._db.transact(lambda tx: append(tx, curation))
         return (await self._select("WHERE id = ?", (curation_id,)))[0]
 
@@ -178,11 +167,8 @@ class Curations(Tables):
 
     async def has_undo(self, undo: str) -> bool:
         """Return whether an undo of file changes is logged."""
-        found = await self._db.fetch_value(
-            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'undo' AND json_extract(response, '$.undo') = ?)",
-            (undo,),
-        )
-        return bool(found)
+        sql = "SELECT count(*) FROM curations WHERE kind = 'undo' AND json_extract(response, '$.undo') = ?"
+        return bool(await self._db.fetch_value(sql, (undo,)))
 
     async def undone(self, turns: Collection[int]) -> set[int]:
         """Return those of the turns whose file changes are undone; an undo may be undone itself."""
@@ -218,7 +204,7 @@ class Curations(Tables):
     async def activation(self, until: int = LARGEST_ROW_ID) -> tuple[int, int]:
         """Return (curation, generation) of the extraction that was in use at event `until`: (0, 0) for the first."""
         row = await self._db.fetch_one(_ACTIVATION, (until,))
-        return (int(row[0]), int(row[1])) if row else (0, 0)
+        return (row[0], row[1]) if row else (0, 0)
 
     async def activations(self) -> list[Curation]:
         """Return the rows that activated re-extractions, oldest first."""
@@ -245,17 +231,11 @@ class Curations(Tables):
         )
 
     async def extraction(self, generation: int, before: int = LARGEST_ROW_ID) -> list[Curation]:
-        """Return the answers of a re-extraction with ids below `before`, oldest first.
-
-        Each one is dated by the last turn of its range.
-        """
-        rows = await self._db.fetch_all(
-            f"SELECT {_ROW}, (SELECT timestamp FROM observations o WHERE o.id = c.last_observation_id) AS ended "  # noqa: S608
-            "FROM curations c WHERE kind = 'batch' AND generation = ? AND id < ? ORDER BY id",
-            (generation, before),
-        )
-        dated = [{**dict(row), "created_at": row["ended"]} for row in rows]
-        return [Curation(**{name: value for name, value in row.items() if name != "ended"}) for row in dated]
+        """Return the answers of a re-extraction below an id, oldest first, each dated by the last turn of its range."""
+        ended = "(SELECT timestamp FROM observations o WHERE o.id = c.last_observation_id)"
+        sql = f"SELECT {_ROW.replace('created_at', ended)} FROM curations c "  # noqa: S608 - our columns
+        sql += "WHERE kind = 'batch' AND generation = ? AND id < ? ORDER BY id"
+        return await self._db.fetch_as(Curation, sql, (generation, before))
 
     async def peoples_changes(self, before: int = LARGEST_ROW_ID) -> list[Curation]:
         """Return the edits of files and the changes of actions and learnings with ids below `before`, oldest first."""
@@ -282,16 +262,10 @@ class Curations(Tables):
         """Return the number of the newest extraction, finished or not."""
         return int(await self._db.fetch_value("SELECT coalesce(max(generation), 0) FROM curations"))
 
-    async def forgotten_after(self, curation_id: int) -> bool:
-        """Return whether something was forgotten after a curation."""
-        found = await self._db.fetch_value(
-            "SELECT EXISTS (SELECT 1 FROM curations WHERE kind = 'forget' AND id > ?)", (curation_id,)
-        )
-        return bool(found)
-
-    async def newest_forget(self) -> int | None:
-        """Return the id of the newest forget."""
-        newest: int | None = await self._db.fetch_value("SELECT max(id) FROM curations WHERE kind = 'forget'")
+    async def newest_forget(self, after: int = 0) -> int | None:
+        """Return the id of the newest forget above an id, or None."""
+        sql = "SELECT max(id) FROM curations WHERE kind = 'forget' AND id > ?"
+        newest: int | None = await self._db.fetch_value(sql, (after,))
         return newest
 
     async def count(self) -> int:
@@ -323,28 +297,24 @@ NOT_LOGGED: Final = "not logged"
 
 @dataclass(frozen=True, slots=True)
 class LostCall:
-    """A model call without a usable answer; `usage` is in tokens.
-
-    `turns` is the range of turns that it asked about, None for a test of the model without turns.
-    """
+    """A model call without a usable answer; `usage` is in tokens."""
 
     model: str
     reason: str
     usage: Mapping[str, Any]
     cost_usd: float | None
+    #: The range of turns that it asked about, None for a test of the model without turns.
     turns: tuple[int, int] | None = None
     generation: int = 0
 
 
 @dataclass(slots=True)
 class Failures:
-    """The failed model calls about a turn: their count, and the count of those about this turn alone.
-
-    `span` is the range of turns that the newest failed call asked about, `reason` its reason.
-    """
+    """The failed model calls about a turn: their count, and the count of those about this turn alone."""
 
     calls: int = 0
     alone: int = 0
+    #: The range of turns that the newest failed call asked about, and its reason.
     span: tuple[int, int] = (0, 0)
     reason: str = ""
 
@@ -368,7 +338,12 @@ class LostCalls(Tables):
         """Return each turn's failed calls in one extraction, without those before a release from quarantine."""
         found = {turn: Failures() for turn in turns}
         first, last = min(turns), max(turns)
-        forgiven = await self._forgiven(first, last)
+        forgiven = await self._db.fetch_map(
+            "SELECT first_observation_id, max(json_extract(response, '$.forgiven')) FROM curations "
+            "WHERE kind = 'quarantine' AND first_observation_id BETWEEN ? AND ? "
+            "AND json_extract(response, '$.forgiven') IS NOT NULL GROUP BY first_observation_id",
+            (first, last),
+        )
         rows = await self._db.fetch_all(
             "SELECT id, first_observation_id, last_observation_id, reason FROM lost_calls WHERE generation = ?1 "
             "AND first_observation_id <= ?3 AND last_observation_id >= ?2 "
@@ -383,19 +358,10 @@ class LostCalls(Tables):
                     found[turn] = Failures(known.calls + 1, alone, (begins, ends), reason)
         return found
 
-    async def _forgiven(self, first: int, last: int) -> dict[int, int]:
-        rows = await self._db.fetch_all(
-            "SELECT first_observation_id, max(json_extract(response, '$.forgiven')) FROM curations "
-            "WHERE kind = 'quarantine' AND first_observation_id BETWEEN ? AND ? "
-            "AND json_extract(response, '$.forgiven') IS NOT NULL GROUP BY first_observation_id",
-            (first, last),
-        )
-        return {row[0]: row[1] for row in rows}
-
     async def is_model_in_doubt(self) -> bool:
         """Return whether the newest failed call is a test prompt that the model did not answer."""
-        newest = await self._db.fetch_one("SELECT reason FROM lost_calls ORDER BY id DESC LIMIT 1")
-        return newest is not None and newest[0] == CONTROL_IN_VAIN
+        newest = await self._db.fetch_value("SELECT reason FROM lost_calls ORDER BY id DESC LIMIT 1")
+        return bool(newest == CONTROL_IN_VAIN)
 
 
 WAITING: Final = 0
@@ -476,11 +442,11 @@ class Quarantine(Tables):
 
     async def is_newest_verdict(self) -> bool:
         """Return whether the newest event about turns is a quarantine, not a curated batch."""
-        kind = await self._db.fetch_one(
+        kind = await self._db.fetch_value(
             f"SELECT kind FROM curations WHERE kind = 'batch' OR (kind = 'quarantine' AND NOT {_IS_RETRY}) "  # noqa: S608
             "ORDER BY id DESC LIMIT 1"
         )
-        return kind is not None and kind[0] == "quarantine"
+        return bool(kind == "quarantine")
 
     async def left_out(self, generation: int) -> set[int]:
         """Return the turns that `leave_out` excluded from a re-extraction."""

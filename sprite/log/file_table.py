@@ -1,7 +1,6 @@
 """The log's tables about the person's files: the entries of the last scan, and file changes not yet in a turn.
 
-The tables are in transcript.db, because a scan's turn and its entries are written in one transaction. Times are Unix
-seconds unless they say nanoseconds.
+They are in transcript.db, because a scan's turn and its entries are written in one transaction. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -42,11 +41,9 @@ USER_FILES: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, or (if `path` ends with a slash) a folder whose contents are not listed.
+    """A file, or (if `path` ends with a slash) a folder whose contents are not listed."""
 
-    `path` is relative to the workspace, as Python decodes it from the disk. `modified_ns` is in nanoseconds.
-    """
-
+    #: Relative to the workspace, as Python decodes it from the disk.
     path: str
     size: int
     modified_ns: int
@@ -54,14 +51,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """The last scan: its entries by path, its time, and the number of omitted entries; empty and 0 before the first.
-
-    `nameless` are the traces of files whose names a person had forgotten: see `trace_of`.
-    """
+    """The last scan: its entries by path, its time, and the number of omitted entries; empty and 0 before the first."""
 
     entries: dict[str, Entry]
     at: float
     more: int
+    #: The traces of files whose names a person had forgotten: see `trace_of`.
     nameless: frozenset[bytes]
 
 
@@ -87,6 +82,10 @@ class UserFilesLog(Tables):
         at, more = (look[0], look[1]) if look else (0.0, 0)
         return KnownFiles({entry.path: entry for entry in named}, at, more, nameless)
 
+    async def names(self) -> set[str]:
+        """Return the path of every known file and of every change."""
+        return {*(await self.known()).entries, *(deed.path for deed in await self.deeds())}
+
     async def keep(self, entries: Sequence[Entry], at: float, more: int) -> None:
         """Store a scan as the last one, without a turn in the log. `more` counts the omitted entries."""
         await self._db.transact(lambda tx: keep_look(tx, entries, at, more))
@@ -110,12 +109,10 @@ class UserFilesLog(Tables):
         await self._db.execute("DELETE FROM file_deeds WHERE id <= ?", (up_to,))
 
     async def forget(self, is_there: Callable[[str], bool], is_forgotten: Callable[[str], bool]) -> None:
-        """Delete the names of files that no longer exist, and of those to be forgotten.
-
-        An existing file leaves a trace, or the next scan would report its name again.
-        """
-        paths = {*(await self.known()).entries, *(deed.path for deed in await self.deeds())}
+        """Delete the names of files that no longer exist, and of those to be forgotten."""
+        paths = await self.names()
         gone = {path for path in paths if not is_there(path)}
+        # An existing file leaves a trace, or the next scan would report its name again.
         forgotten = {path for path in paths - gone if is_forgotten(path)}
         unsaid = [(os.fsencode(path),) for path in gone | forgotten]
         traces = [(trace_of(path), os.fsencode(path)) for path in forgotten]

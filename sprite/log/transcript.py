@@ -1,7 +1,4 @@
-"""transcript.db: the log. Observations and curations are appended and never changed.
-
-Owns the rows of the log; knows nothing of models or files. Times are Unix seconds.
-"""
+"""transcript.db: the log. Observations and curations are appended and never changed. Times are Unix seconds."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ class LogMark:
     """The identity of a log, with its newest turn and one curation by id and time (Unix seconds; 0 if there is none).
 
     Identity and times never change. So a log with other values, or without these rows, is another or an older one.
-    `log_id` is None in a memory.db that has seen no log yet.
     """
 
+    #: None in a memory.db that has seen no log yet.
     log_id: str | None
     turn_id: int
     turn_at: float
@@ -226,8 +223,6 @@ Outcome = Literal["complete", "interrupted", "error", "max_turns", "crashed"]
 #: another program's request.
 Trigger = Literal["user", "task", "schedule", "program"]
 
-#: The deepest nesting kept of a tool call. Its readers walk through it level by level, two frames of Python each.
-_MAX_LEVELS = 100
 _OBSERVATION = (
     "id, timestamp, session_id, sequence_num, user_message, tool_calls_json, agent_response, processed, "
     "outcome, mission_id, trigger, notice, by_schedule, project, source, asked_by, pasted_json"
@@ -318,11 +313,8 @@ class TranscriptDB(Tables):
         self.changes = ShipChanges(database, shipped_tables("transcript.db"))
 
     async def ask(self, work: Callable[[TurnLook], _T]) -> _T:
-        """Run a function with the full-text index on the reader's thread.
-
-        One switch of threads takes milliseconds on a busy machine, so the function makes all of its queries in
-        one.
-        """
+        """Run a function with the full-text index on the reader's thread."""
+        # One function for all queries: a switch of threads takes milliseconds on a busy machine.
         return await self._db.read(lambda connection: work(TurnLook(connection)))
 
     # --- what it is ---
@@ -361,10 +353,9 @@ class TranscriptDB(Tables):
 
     async def open_session(self) -> Session | None:
         """Return the newest session that has not ended, or None."""
-        row = await self._db.fetch_one(
-            "SELECT * FROM sessions WHERE ended_at IS NULL ORDER BY started_at DESC, rowid DESC LIMIT 1"
-        )
-        return Session(**dict(row)) if row else None
+        sql = "SELECT * FROM sessions WHERE ended_at IS NULL ORDER BY started_at DESC, rowid DESC LIMIT 1"
+        found = await self._db.fetch_as(Session, sql)
+        return found[0] if found else None
 
     async def reopen_session(self, session_id: str) -> Session | None:
         """Open an ended session again, or return None if this sprite has no such session."""
@@ -373,8 +364,8 @@ class TranscriptDB(Tables):
         await self._db.execute(
             "UPDATE sessions SET ended_at = NULL, last_active_at = ? WHERE id = ?", (time.time(), session_id)
         )
-        row = await self._db.fetch_one("SELECT * FROM sessions WHERE id = ?", (session_id,))
-        return Session(**dict(row)) if row else None
+        found = await self._db.fetch_as(Session, "SELECT * FROM sessions WHERE id = ?", (session_id,))
+        return found[0] if found else None
 
     async def end_sessions(self) -> None:
         """End every open session now."""
@@ -406,14 +397,9 @@ class TranscriptDB(Tables):
         turn_keys: Sequence[str] = (),
         at: float | None = None,
     ) -> int:
-        """Write a turn, delete the journal's entries with these keys, and count the turn in its session.
-
-        Return the turn's id.
-        """
-        timestamp = time.time() if at is None else at
-        observation_id = _add_counted(tx, observation, timestamp)
+        """Write a turn, delete the journal's entries with these keys, and return the turn's id."""
         tx.executemany("DELETE FROM turn_journal WHERE turn_key = ?", [(key,) for key in turn_keys])
-        return observation_id
+        return _add_counted(tx, observation, time.time() if at is None else at)
 
     @in_transaction
     def add_look(
@@ -427,10 +413,7 @@ class TranscriptDB(Tables):
 
     @in_transaction
     def add_imported(self, tx: sqlite3.Connection, turns: Sequence[ImportedTurn]) -> list[ImportedTurn]:
-        """Write turns of other conversations with their sessions, in one transaction; return the new ones.
-
-        A turn with a known key is skipped. Their sessions are ended, so that none is ever resumed.
-        """
+        """Write turns of other conversations, unless their keys are known, with ended sessions; return the new ones."""
         added: list[ImportedTurn] = []
         for turn in turns:
             if tx.execute("SELECT 1 FROM observations WHERE import_key = ?", (turn.key,)).fetchone():
@@ -483,19 +466,15 @@ class TranscriptDB(Tables):
 
     async def observations_before(self, observation_id: int | None, limit: int) -> list[Observation]:
         """Return the newest turns (below an id), newest first."""
-        return await self._observations(
-            "WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (observation_id, limit)
-        )
+        where = "WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2"
+        return await self._observations(where, (observation_id, limit))
 
     async def observations_of_session(self, session_id: str) -> list[Observation]:
         """Return every turn of a session, oldest first."""
         return await self._observations("WHERE session_id = ? ORDER BY id", (session_id,))
 
     async def conversation(self, observation_id: int, before: int, after: int) -> list[Observation]:
-        """Return a turn with its neighbours in the session, in order; empty if there is no such turn.
-
-        `before` and `after` are numbers of turns. Turns off the record are skipped.
-        """
+        """Return a turn with so many neighbours on the record in its session, in order; empty if it does not exist."""
         return await self._observations(
             "WHERE processed <> 3 AND EXISTS (SELECT 1 FROM observations WHERE id = ?1 AND processed <> 3) AND "
             "id IN (SELECT id FROM (SELECT s.id FROM observations o JOIN observations s "
@@ -537,31 +516,23 @@ class TranscriptDB(Tables):
 
     async def newest_waiting(self, limit: int, *, is_here: bool = False) -> list[Observation]:
         """Return the newest uncurated turns, oldest first; `is_here`: only those said to this sprite."""
-        rows = await self._observations(
-            "WHERE processed = 0 AND (source IS NULL OR NOT ?) ORDER BY id DESC LIMIT ?", (is_here, limit)
-        )
-        return rows[::-1]
+        where = "WHERE processed = 0 AND (source IS NULL OR NOT ?) ORDER BY id DESC LIMIT ?"
+        return (await self._observations(where, (is_here, limit)))[::-1]
 
     async def newest_waiting_of(self, project: str, limit: int) -> list[Observation]:
         """Return the newest uncurated turns of a project, oldest first."""
-        rows = await self._observations(
-            "WHERE project = ? AND processed = 0 ORDER BY id DESC LIMIT ?", (project, limit)
-        )
-        return rows[::-1]
+        where = "WHERE project = ? AND processed = 0 ORDER BY id DESC LIMIT ?"
+        return (await self._observations(where, (project, limit)))[::-1]
 
     async def mentions(self, names: Collection[str], since: float) -> bool:
-        """Return whether a turn since that time (Unix seconds) has one of the names in its words or tool calls.
-
-        Turns off the record are left out.
-        """
+        """Return whether a turn on the record since that time has one of the names in its words or tool calls."""
+        sql = (
+            "SELECT EXISTS (SELECT 1 FROM observations WHERE timestamp > ?1 AND processed <> 3 "
+            "AND (instr(user_message, ?2) OR instr(agent_response, ?2) OR instr(notice, ?2) "
+            "OR instr(tool_calls_json, ?3)))"
+        )
         for name in names:
-            found = await self._db.fetch_value(
-                "SELECT EXISTS (SELECT 1 FROM observations WHERE timestamp > ?1 AND processed <> 3 "
-                "AND (instr(user_message, ?2) OR instr(agent_response, ?2) OR instr(notice, ?2) "
-                "OR instr(tool_calls_json, ?3)))",
-                (since, name, to_json(name)[1:-1]),
-            )
-            if found:
+            if await self._db.fetch_value(sql, (since, name, to_json(name)[1:-1])):
                 return True
         return False
 
@@ -614,8 +585,7 @@ class TranscriptDB(Tables):
     ) -> int:
         """Remove text from rows, in one transaction with a tombstone: the only change to existing rows.
 
-        `responses`, `decisions` and `verifications` are the new values of curations by id. Returns the tombstone's id.
-        Call `purge` afterwards to clear the file's pages.
+        `responses`, `decisions` and `verifications` are new values by curation. `purge` must follow to clear the pages.
         """
         frozen = tx.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
@@ -674,7 +644,7 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
             timestamp,
             observation.session_id,
             observation.user_message,
-            to_json([_bounded(call) for call in observation.tool_calls]),
+            to_json(observation.tool_calls),
             observation.agent_response,
             observation.outcome,
             observation.mission_id,
@@ -690,17 +660,6 @@ def _add(tx: sqlite3.Connection, observation: NewObservation, timestamp: float, 
         ),
     )
     return cursor.lastrowid or 0
-
-
-def _bounded(value: Any, levels: int = _MAX_LEVELS) -> Any:
-    """Return a JSON value in which values that are nested too deeply are replaced by a note."""
-    if not isinstance(value, Mapping | list):
-        return value
-    if levels == 0:
-        return "[nested too deeply]"
-    if isinstance(value, list):
-        return [_bounded(item, levels - 1) for item in value]
-    return {name: _bounded(item, levels - 1) for name, item in value.items()}
 
 
 @asynccontextmanager

@@ -110,10 +110,9 @@ class Postings:
 
 
 class Outline(NamedTuple):
-    """A turn without its text; `person` and `reply` are the lengths of its sides in words.
+    """A turn without its text; `person` and `reply` are the lengths of its sides in words."""
 
-    Hundreds are created for every search, and a tuple is created three times as fast as a frozen dataclass.
-    """
+    # Hundreds are created for every search: a tuple is created three times as fast as a frozen dataclass.
 
     id: int
     session_id: str
@@ -164,7 +163,9 @@ class TurnLook:
 
     def look_up(self, needles: Sequence[Sequence[str]], filters: Filters) -> Looked:
         """Return the postings of each needle; a needle is a list of FTS5 phrases for one word."""
-        index = _filtered(filters)
+        where, parameters = filters.sql("o.at", "o.session_id", project=_of_projects("o.id"))
+        joined = "" if where == "1" else "CROSS JOIN turn_outlines o ON o.id = observations_fts.rowid"
+        index = Index("observations_fts", joined, where, parameters)
         words = [any_of(needle) for needle in needles]
         person, person_counts = self._side(index, PERSON, words)
         reply, reply_counts = self._side(index, REPLY, words)
@@ -183,9 +184,9 @@ class TurnLook:
         return Looked(postings, _turns(self._connection, filters), Means(totals[1] / rows, totals[2] / rows))
 
     def _side(self, index: Index, side: str, words: Sequence[str]) -> tuple[list[frozenset[int]], list[int]]:
-        """Return the turns with each word on one side, and how many they are.
+        """Return the turns with each word on one side, and how many they are: exact up to MAX_POSTINGS without filters.
 
-        Without filters, the number is exact up to MAX_POSTINGS; with filters, it is 0, because it is unknown.
+        With filters, the number is unknown, and 0 here.
         """
         connection = self._connection
         # With filters, a word's frequency is unknown beforehand, so all rows that pass are read.
@@ -238,8 +239,7 @@ class TurnLook:
     def counts(self, needles: Sequence[Sequence[str]], rows: Sequence[int], ids: Collection[int]) -> list[Counts]:
         """Return the count of each needle in each of these turns; empty for needles too frequent to count.
 
-        FTS5 returns no counts, but bm25 reveals them: for one phrase it is a known function of the phrase's
-        weighted frequency in the row, and the weights keep the two sides apart.
+        For one phrase, bm25 is a known function of its weighted frequency; the weights keep the two sides apart.
         """
         totals = _TURNS.totals(self._connection, _COLUMNS)
         budget = COUNTED_ROWS
@@ -302,18 +302,10 @@ class TurnLook:
         return cursor.execute(sql, parameters)
 
 
-def _filtered(filters: Filters) -> Index:
-    where, parameters = filters.sql("o.at", "o.session_id", project=_of_projects("o.id"))
-    joined = "" if where == "1" else "CROSS JOIN turn_outlines o ON o.id = observations_fts.rowid"
-    return Index("observations_fts", joined, where, parameters)
-
-
 def _of_projects(turn: str) -> ProjectSql:
-    """Return a function that makes an SQL condition on a turn's project.
+    """Return a function that makes an SQL condition on a turn's project."""
 
-    The condition reads only the index, because a turn's row can be hundreds of kilobytes.
-    """
-
+    # It reads only the index, because a turn's row can be hundreds of kilobytes.
     def condition(keys: int, own: bool) -> str:
         parts = []
         if keys:

@@ -113,7 +113,7 @@ async def _start_anew(path: Path, transcript: TranscriptDB, memory: MemoryDB, fo
 
 
 async def replay_aside(
-    transcript: TranscriptDB, path: Path, on_step: Callable[[], None], *, until: int = sqlite.LARGEST_ROW_ID
+    transcript: TranscriptDB, path: Path, on_step: Callable[[], object], *, until: int = sqlite.LARGEST_ROW_ID
 ) -> None:
     """Replay the log into a new database at `path`, up to event `until`; call `on_step` for each curation."""
     sqlite.delete(path)

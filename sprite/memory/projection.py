@@ -244,7 +244,7 @@ class Projection:
         cursor = await self._memory.settled_cursor()
         activation, generation = await self._transcript.curations.activation(until)
         # Start over if rows below the cursor changed: words were forgotten, or another extraction took over.
-        if cursor < activation or (cursor and await self._transcript.curations.forgotten_after(cursor)):
+        if cursor < activation or (cursor and await self._transcript.curations.newest_forget(cursor)):
             await self._memory.start_over()
             cursor = 0
         if cursor < activation:

@@ -1,7 +1,4 @@
-"""Cut long values to the stored and shown length (pure).
-
-Secrets are redacted before the cut, which could otherwise leave half of one.
-"""
+"""Cut long values to the stored and shown length, after secrets are redacted: a cut could leave half of one (pure)."""
 
 from __future__ import annotations
 

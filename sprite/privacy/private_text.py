@@ -52,10 +52,7 @@ class PrivateText:
         self._one_at_a_time = Lock()
 
     def hear(self, mission: str, *, by_person: bool = True) -> None:
-        """Remember the words of a mission that must not be stored anywhere.
-
-        A mission that is not `by_person` has secrets like any other, but no private passages.
-        """
+        """Remember the words of a mission that must not be stored; only a person's mission has private passages."""
         for start, end in private_spans(mission) if by_person else ():
             self._hear_private(_TAG.sub("", mission[start:end]).strip())
         said = without_private(mission) if by_person else mission
@@ -68,10 +65,8 @@ class PrivateText:
         return self.marked(Marked(message)).text
 
     def others(self, text: str) -> str:
-        """Return other text without secrets and without the person's private words.
-
-        Only the person can mark text as private. Otherwise a web page could have its text read but not logged.
-        """
+        """Return other text without secrets and without the person's private words."""
+        # Only the person can mark text as private. Otherwise a web page could have its text read but not logged.
         if len(text) <= LARGE_BYTES:
             return self.marked(Marked(text), by_person=False).text
         # The hooks, the stream and the feed redact a long reply in threads, at the same time. On the event loop, which
@@ -177,10 +172,7 @@ def is_off_record(message: str) -> bool:
 
 
 class WishFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of wishes.toml: patterns for requests not to remember.
-
-    The first three fields replace placeholders in the patterns.
-    """
+    """The content of wishes.toml: patterns for requests not to remember, and the values of their placeholders."""
 
     start: str
     end: str

@@ -1,8 +1,4 @@
-"""Redact text before it is stored: secrets, and a person's private passages (reads only the rule files).
-
-`redact` never raises, and takes linear time. Secrets are found before any cut, so that a cut never leaves half of
-one.
-"""
+"""Redact text before it is stored and before any cut: secrets, and a person's private passages, in linear time."""
 
 from __future__ import annotations
 
@@ -173,9 +169,6 @@ def secret_members(value: Mapping[Any, Any]) -> dict[Any, str]:
     return marks
 
 
-_FORMATTER = logging.Formatter()
-
-
 class DiscreetFilter(logging.Filter):
     """Pass every record, with secrets and private passages removed from its message and its traceback."""
 
@@ -198,7 +191,7 @@ class DiscreetFilter(logging.Filter):
         record.msg, record.args = discreet(message), None
         if record.exc_info and not record.exc_text:
             # Every formatter prints what is cached here.
-            record.exc_text = _FORMATTER.formatException(record.exc_info)
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
         if record.exc_text:
             record.exc_text = discreet(record.exc_text)
         if record.stack_info:

@@ -1,7 +1,4 @@
-"""How much a value looks like a secret, whatever it is called (reads only values.toml).
-
-There is one scale for every place. A place where nothing but a secret can stand needs little, a sentence needs much.
-"""
+"""How much a value looks like a secret, whatever it is called: one scale for every place (reads only values.toml)."""
 
 # ruff: noqa: PLR0911, PLR2004 - a scale with its cases in order
 from __future__ import annotations

@@ -55,16 +55,14 @@ IN_TIME = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of a question: the turns in which each occurs, and its weight.
-
-    `reply` is the factor for words in a reply. `tools` are the weights of the words in tool output, relative to
-    those in speech.
-    """
+    """The words of a question: the turns in which each occurs, and its weight."""
 
     weights: list[float]
+    #: The weights of the words in tool output, relative to those in speech.
     tools: list[float]
     places: list[Postings]
     means: Means
+    #: Factor for words in a reply.
     reply: float
 
     @property
@@ -125,10 +123,9 @@ def own_shares(words: Words, turns: Collection[int]) -> dict[int, float]:
 
 
 def lifts(cited: Mapping[int, float], own: Mapping[int, float]) -> dict[int, float]:
-    """Return the scores that learnings add to the turns that they cite.
+    """Return the scores that learnings add to the turns that they cite: less, the more a turn's own words cover.
 
-    The more of the question a turn's own words cover, the smaller the addition. Otherwise such a turn would
-    displace equal turns without a learning, such as most replies of the agent.
+    Otherwise such a turn would displace equal turns without a learning, such as most replies of the agent.
     """
     return {turn: cited.get(turn, 0.0) * (1 - share) for turn, share in own.items()}
 
@@ -171,10 +168,7 @@ def worth_counting(turns: Iterable[int], outlines: Mapping[int, Outline]) -> set
 def score_turns(
     words: Words, counts: Sequence[Counts], turns: Collection[int], outlines: Mapping[int, Outline]
 ) -> dict[int, float]:
-    """Return for each turn the share of the question's weight that the turn and its neighbours cover.
-
-    `outlines` has the turns and their neighbours.
-    """
+    """Return for each turn the share of the question's weight that it covers with its neighbours in `outlines`."""
     scores = {turn: 0.0 for turn in turns if turn in outlines}
     needs = {turn: needs_others(outlines[turn]) for turn in scores}
     session_of, steps = {turn: outlines[turn].session_id for turn in scores}.get, list(NEIGHBOURS.items())
@@ -270,14 +264,6 @@ _DOUBLED = re.compile(r"([bdfglmnprt])\1$")
 _BEGINS = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A part of a text, from `start` to `end`."""
-
-    start: int
-    end: int
-
-
 @lru_cache(maxsize=4096)
 def stem(word: str) -> str:
     """Return a word without accents and ending, close to the index's own stemming."""
@@ -297,14 +283,14 @@ def best_passage(
     weights: Mapping[str, float],
     chars: int = PASSAGE_CHARS,
     index_stems: Callable[[list[str]], list[str]] | None = None,
-) -> Passage:
+) -> tuple[int, int]:
     """Return the window of at most this many characters with the most weight; each stem counts once.
 
     It starts and ends at word borders, unless a word is longer. Where no word has a stem of `weights`, `index_stems`
     finds the words that only the index takes for the same.
     """
     if len(text) <= chars:
-        return Passage(0, len(text))
+        return 0, len(text)
     found = list(_WORD.finditer(text))
     # The first letter excludes nearly every word without computing its stem.
     initials = {initial for key in weights for initial in (key[:1], key[:1].upper())}
@@ -322,8 +308,8 @@ def best_passage(
     start = _begin(text, found, first - max(0, chars - last + first) // 3, first)
     inside = [match.end() for match in found if start < match.end() <= start + chars]
     if start + chars >= len(text):
-        return Passage(start, len(text))
-    return Passage(start, inside[-1] if inside and inside[-1] >= min(last, start + chars) else start + chars)
+        return start, len(text)
+    return start, inside[-1] if inside and inside[-1] >= min(last, start + chars) else start + chars
 
 
 def _key(found: Sequence[re.Match[str]], place: int) -> str:

@@ -1,7 +1,4 @@
-"""search_memory: learnings and raw turns in one ranked list, and how far the learnings reach.
-
-The module reads memory.db and transcript.db and writes nothing.
-"""
+"""search_memory: learnings and raw turns in one ranked list, and how far the learnings reach."""
 
 from __future__ import annotations
 
@@ -33,14 +30,12 @@ AROUND_CHARS = 6000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Search hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet.
-
-    `notes` name the filter that excluded all hits, and how far the search by meaning reaches.
-    """
+    """Search hits in rank order; learnings exist up to turn `indexed_through`, `waiting` turns are not curated yet."""
 
     hits: list[SearchHit]
     indexed_through: int
     waiting: int
+    #: The filter that excluded all hits, and how far the search by meaning reaches.
     notes: tuple[str, ...] = ()
 
 
@@ -93,11 +88,11 @@ def _cut(
 ) -> str:
     if len(text) <= (AROUND_CHARS if wide else SNIPPET_CHARS):
         return text
-    passage = best_passage(text, weights, AROUND_CHARS if wide else PASSAGE_CHARS, index_stems)
+    start, end = best_passage(text, weights, AROUND_CHARS if wide else PASSAGE_CHARS, index_stems)
     # Name the speaker of a cut passage, too.
-    start, name = max(begin for begin in begins if begin[0] <= passage.start)
-    whose = f"{name}{CUT}" if passage.start > start else ""
-    return f"{whose}{text[passage.start : passage.end].strip()}{CUT if passage.end < len(text) else ''}"
+    begin, name = max(begin for begin in begins if begin[0] <= start)
+    whose = f"{name}{CUT}" if start > begin else ""
+    return f"{whose}{text[start:end].strip()}{CUT if end < len(text) else ''}"
 
 
 def _tools(turn: Observation) -> str:
@@ -145,12 +140,6 @@ TURN = "TURN"
 PERSON = "user"
 
 
-async def _mark_undone(transcript: TranscriptDB, hits: Sequence[SearchHit]) -> None:
-    undone = await transcript.curations.undone({hit.turn_id for hit in hits if hit.turn_id is not None})
-    for hit in hits:
-        hit.undone = hit.turn_id in undone
-
-
 async def search(
     transcript: TranscriptDB,
     memory: MemoryDB,
@@ -164,8 +153,7 @@ async def search(
 ) -> Found:
     """Return hits for a question in natural language, best first; `limit` is clamped to 1 to 100.
 
-    `names` are the words of the user's name. `project` is a filter as in the question. `own_project` is the key that
-    means the user's own memory.
+    `names` are the words of the user's name. `own_project` is the key that means the user's own memory.
     """
     limit = max(1, min(limit, MAX_LIMIT))
     # Without a fixed offset each date gets its own. With November's offset, July would begin an hour late.
@@ -193,7 +181,9 @@ async def search(
         hits = await _hits(transcript, memory, query, limit, near)
         if not hits:
             notes = await _emptying(transcript, memory, query)
-    await _mark_undone(transcript, hits)
+    undone = await transcript.curations.undone({hit.turn_id for hit in hits if hit.turn_id is not None})
+    for hit in hits:
+        hit.undone = hit.turn_id in undone
     through, waiting = await transcript.reach()
     return Found(hits, through, waiting, (*notes, *reach))
 
@@ -289,14 +279,12 @@ def _weights(query: Query, known: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The turns that match a query: their scores, their own share of the question, and their times.
-
-    `weights` are the weights of the question's words by stem.
-    """
+    """The turns that match a query: their scores, their own share of the question, and their times."""
 
     scores: dict[int, float]
     own: dict[int, float]
     at: dict[int, float]
+    #: The weights of the question's words by stem.
     weights: dict[str, float]
 
 
@@ -321,10 +309,8 @@ def _cited(learned: Mapping[int, LearningRow], scores: Mapping[int, float]) -> d
 
 
 def _ranked(learning: LearningRow, score: float, said: Said) -> Ranked:
-    """Return a learning with its score: its turn's score if it matches as well as the turn, else less in proportion.
-
-    A learning summarises its turn, so it shares the score that the turn gains from its conversation.
-    """
+    """Return a learning with its score: its turn's score if it matches as well as the turn, else less in proportion."""
+    # A learning summarises its turn, so it shares the score that the turn gains from its conversation.
     turn = learning.source_observation_id
     if turn in said.scores and turn is not None and learning.superseded_by is None:
         share = score / (SAYS_AS_MUCH * said.own[turn] or 1e-9)

@@ -1,7 +1,4 @@
-"""Read-only views of memory for people and programs: files, versions, learnings, actions, turns, health.
-
-The gateway, the command line and the client state use this module.
-"""
+"""Read-only views of memory for people and programs: files, versions, learnings, actions, turns, health."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ from sprite.search.search import DEFAULT_LIMIT, Found, search
 async def file_as_of(
     transcript: TranscriptDB, memory: MemoryDB, scratch: Path, name: str, until: int
 ) -> tuple[str, int]:
-    """Return (content, version) of a memory file as it was after event `until` of the log.
-
-    `scratch` is a folder for a temporary memory.db.
-    """
+    """Return (content, version) of a memory file after event `until` of the log; `scratch` is a temporary folder."""
     curations = transcript.curations
     if await curations.activation(until) == await curations.activation():
         found = await memory.version_after(name, until)
@@ -252,20 +246,14 @@ class MemoryView:
         ]
 
     async def search(self, query: str, limit: int = DEFAULT_LIMIT, project: str | None = None) -> Found:
-        """Search memory, optionally in one `project`, given by its key or its folder's name.
-
-        PeerError if the project is neither.
-        """
-        if project is not None:
-            project = project_or_name(project)
-        names = own_names(self._files.read("user.md"))
+        """Search memory, or one `project`, given by its key or its folder's name. PeerError if it is neither."""
         return await search(
             self._transcript,
             self._memory,
             query,
             limit,
-            names,
-            project=project,
+            own_names(self._files.read("user.md")),
+            project=None if project is None else project_or_name(project),
             own_project=self._own_project,
             meaning=self._meaning,
         )
@@ -388,10 +376,11 @@ class MemoryView:
 
     async def turn(self, key: int | str) -> shapes.LoggedTurn:
         """Return one turn of the log, by its number or its mission. PeerError if it does not exist."""
-        by_number = isinstance(key, int)
-        turn = await (self._transcript.observation(key) if isinstance(key, int) else self._transcript.turn_of(key))
+        if isinstance(key, int):
+            turn, words = await self._transcript.observation(key), f"There is no turn {key}."
+        else:
+            turn, words = await self._transcript.turn_of(key), "This turn is not in the log (yet)."
         if turn is None:
-            words = f"There is no turn {key}." if by_number else "This turn is not in the log (yet)."
             raise PeerError(words, code="not_found")
         return logged_turn(turn)
 

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import tempfile
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def _object(line: bytes) -> dict[str, Any]:
 async def run_import(workspace: Path, projects: Path) -> dict[str, Any]:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
-        code = await import_logs(Settings(workspace), [projects], as_json=True)
+        code = await import_logs(Settings(workspace), Namespace(paths=[projects], dry_run=False, json=True))
     assert code in {0, EXIT_SOME_REFUSED, EXIT_NOTHING_READ}
     facts: dict[str, Any] = json.loads(said.getvalue())
     return facts

@@ -14,8 +14,8 @@ HAY = "Nothing of the kind was ever said here. "
 
 
 def shown(text: str, **weights: float) -> str:
-    passage = best_passage(text, weights)
-    return text[passage.start : passage.end]
+    start, end = best_passage(text, weights)
+    return text[start:end]
 
 
 def test_short_text_is_returned_whole() -> None:
@@ -59,8 +59,8 @@ def test_word_forms_share_stem(word: str, other: str) -> None:
 
 @given(st.text(), st.dictionaries(st.text(max_size=3), st.floats(0.1, 9), max_size=3), st.integers(1, 400))
 def test_arbitrary_text_has_passage(text: str, weights: dict[str, float], chars: int) -> None:
-    passage = best_passage(text, {**weights, **dict.fromkeys(stems(text[:20].split()), 1.0)}, chars)
-    assert 0 <= passage.start <= passage.end <= len(text)
+    start, end = best_passage(text, {**weights, **dict.fromkeys(stems(text[:20].split()), 1.0)}, chars)
+    assert 0 <= start <= end <= len(text)
 
 
 WORDS = st.lists(st.from_regex(r"[a-z]{1,9}[.!]?", fullmatch=True), max_size=120)
@@ -69,8 +69,7 @@ WORDS = st.lists(st.from_regex(r"[a-z]{1,9}[.!]?", fullmatch=True), max_size=120
 @given(WORDS, WORDS, st.sampled_from([" ", "\n", ". "]))
 def test_passage_has_match_between_word_borders(before: list[str], after: list[str], space: str) -> None:
     text = space.join([*before, "N\u00e9edle", *after])
-    passage = best_passage(text, {"needl": 1.0})
-    part = text[passage.start : passage.end]
+    part = shown(text, needl=1.0)
     assert "N\u00e9edle" in part
     assert len(part) <= PASSAGE_CHARS
     words = set(re.findall(r"\w+", text))

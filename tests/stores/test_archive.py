@@ -15,6 +15,7 @@ import shutil
 import sqlite3
 import stat
 import zipfile
+from argparse import Namespace
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
@@ -131,13 +132,14 @@ async def live_in(workspace: Path) -> None:
 
 
 async def exported(workspace: Path, target: Path, **more: Any) -> Path:
-    given = {"without_files": False, "force": False, "as_json": True, **more}
-    assert await export_command.export(settings_of(workspace), str(target), **given) == 0
+    given = {"file": str(target), "without_files": False, "force": False, "json": True, **more}
+    assert await export_command.export(settings_of(workspace), Namespace(**given)) == 0
     return target
 
 
 async def imported(archive: Path, workspace: Path, *, dry_run: bool = False) -> None:
-    assert await import_logs(settings_of(workspace), [archive], dry_run=dry_run, as_json=True) == 0
+    given = Namespace(paths=[archive], dry_run=dry_run, json=True)
+    assert await import_logs(settings_of(workspace), given) == 0
 
 
 @pytest.fixture(scope="module")
@@ -600,7 +602,7 @@ async def test_workspace_with_memory_is_not_overwritten(archive: Path, lived_in:
     (filed / "artifacts").write_text("not a folder")
     await refused(archive, filed, "is not a folder")
     with pytest.raises(OperatorError, match="alone"):
-        await import_logs(settings_of(tmp_path / "new"), [archive, archive], as_json=True)
+        await import_logs(settings_of(tmp_path / "new"), Namespace(paths=[archive, archive], dry_run=False, json=True))
 
 
 async def test_workspace_without_turns_counts_as_empty(archive: Path, tmp_path: Path) -> None:
@@ -630,7 +632,7 @@ async def test_archive_is_checked_beside_memory(
     await imported(archive, home)
     log = (home / ".os/memory/transcript.db").read_bytes()
     capfd.readouterr()
-    assert await import_logs(settings_of(home), [archive], dry_run=True, as_json=False) == 0
+    assert await import_logs(settings_of(home), Namespace(paths=[archive], dry_run=True, json=False)) == 0
     assert capfd.readouterr().out.startswith(f"{archive} is complete and undamaged: ")
     assert (home / ".os/memory/transcript.db").read_bytes() == log
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ class Following:
         marks = Marks(self.settings.follow / "marks.json")
         self.told: list[str] = []
         self.follower = Follower(self.settings, list(roots), marks, self.told.append)
-        self.tally = self.follower.tally
+        self.tally = self.follower
 
     async def look(self) -> list[str]:
         """Return the person's words of the turns in the log after this look."""
@@ -291,9 +292,10 @@ async def test_followed_and_imported_turns_are_identical(log: Path, logs: Path, 
     await Following(workspace, logs.parent).look()
     other = workspace.with_name("other")
     other.mkdir()
-    await import_logs(Settings(other), [logs], as_json=True)
+    given = Namespace(paths=[logs], dry_run=False, json=True)
+    await import_logs(Settings(other), given)
     assert observations(workspace) == observations(other)
-    await import_logs(Settings(workspace), [logs], as_json=True)
+    await import_logs(Settings(workspace), given)
     assert len(observations(workspace)) == 1, "each recognizes the other"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ async def imported(
     workspace: Path, *paths: Path, capsys: pytest.CaptureFixture[str], as_json: bool = True
 ) -> tuple[int, dict[str, Any], str]:
     """Return (exit code, output for programs, output for people)."""
-    code = await import_logs(Settings(workspace), list(paths), as_json=as_json)
+    code = await import_logs(Settings(workspace), Namespace(paths=list(paths), dry_run=False, json=as_json))
     out, err = capsys.readouterr()
     return code, json.loads(out) if as_json else {}, err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ async def test_imported_calls_meet_no_rule(tmp_path: Path, capsys: pytest.Captur
     calls = harmless_calls()
     write_sessions(tmp_path / "logs", calls)
     settings = Settings(tmp_path / "workspace")
-    assert await import_logs(settings, [tmp_path / "logs"], as_json=True) == 0
+    assert await import_logs(settings, Namespace(paths=[tmp_path / "logs"], dry_run=False, json=True)) == 0
     capsys.readouterr()
     count, stopped, rules = 0, [], book()
     async with read_transcript(settings.transcript_db) as transcript:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sprite.backup import replica_files as looks
-from sprite.backup.replica_files import CHUNK_BYTES, Reading
+from sprite.backup.replica_files import CHUNK_BYTES, chunks_of
 from sprite.backup.replicator import MOST_UNACKED_BYTES
 from sprite.protocol.frames import encode
 from sprite.protocol.replication import Ship, Shipped
@@ -91,9 +91,9 @@ async def test_only_regular_user_files_are_sent(stage: Stage, tmp_path: Path) ->
     assert ("manifest", "files_left_out") not in copy.rows
     assert b"somebody else's" not in b"".join(copy.chunks.values())
     with pytest.raises(NotADirectoryError):
-        Reading(stage.settings.workspace, "documents/folder/outside.txt")
+        next(chunks_of(stage.settings.workspace, "documents/folder/outside.txt", set()))
     with pytest.raises(OSError, match="symbolic links"):
-        Reading(stage.settings.workspace, "documents/link")
+        next(chunks_of(stage.settings.workspace, "documents/link", set()))
 
 
 async def test_files_over_limit_are_omitted_newest_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,12 +114,12 @@ async def test_files_over_limit_are_omitted_newest_stay(tmp_path: Path, monkeypa
 
 async def test_file_changed_during_read_is_sent_as_current(stage: Stage) -> None:
     file = write(stage, "documents/log.txt", b"one" * 1000)
-    reading = Reading(stage.settings.workspace, "documents/log.txt")
-    assert reading.next() is not None
+    reading = chunks_of(stage.settings.workspace, "documents/log.txt", set())
+    assert next(reading) is not None
     file.write_bytes(b"other" * 1000)
-    assert reading.next() is None
-    assert reading.facts is None
-    reading.close()
+    with pytest.raises(StopIteration) as end:
+        next(reading)
+    assert end.value.value is None
     copy = Copy()
     await stage.follow(copy)
     # Just written: it might have changed again in the same clock tick.

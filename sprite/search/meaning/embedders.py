@@ -47,10 +47,7 @@ class Embedder(Protocol):
     model: str
 
     async def embed(self, text: str, *, question: bool = False) -> Sequence[float]:
-        """Return the vector of a text, or of a question that searches texts.
-
-        Raises EmbedderDiedError or EndpointError.
-        """
+        """Return the vector of a text, or of a question about texts. Raises EmbedderDiedError or EndpointError."""
 
     async def warm(self) -> None:
         """Load the model, because a text will come soon. Raise the errors of `embed`."""

@@ -106,10 +106,7 @@ class Meaning:
     # --- forgetting: see `forget.Store` ---
 
     async def find(self, made: Plan) -> list[Place]:
-        """Return the turns of a forget that have vectors, as one place.
-
-        After the forget, turns that were embedded again do not count.
-        """
+        """Return the turns of a forget that have vectors, as one place; those embedded since do not count."""
         turns = await self._vectors.turns() & made.observations.keys()
         if made.is_done:
             # The vectors were read first: a turn that is embedded meanwhile has left the list.
@@ -117,10 +114,7 @@ class Meaning:
         return [Place(self.name, f"the meaning of {counted(len(turns), 'turn')}")] if turns else []
 
     async def remove(self, made: Plan) -> None:
-        """Delete the vectors of the turns that a forget changed, or all vectors if the forget is not done yet.
-
-        The changed turns are embedded again.
-        """
+        """Delete the vectors of the turns that a forget changed (all if it is not done yet), and embed them again."""
         self._forgets += 1
         turns = made.observations.keys() if made.is_done else None
         await self._vectors.delete(turns)
@@ -209,10 +203,7 @@ class Meaning:
         return True
 
     async def _call(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return the value of a call to the embedder, or None if it failed.
-
-        If the embedding process has died, search by meaning is switched off.
-        """
+        """Return the value of a call to the embedder, or None if it failed; a dead process switches the search off."""
         self._used_at = time.monotonic()
         try:
             return await call()

@@ -1,7 +1,4 @@
-"""vectors.db: two vectors per turn as int8 with a scale, and an index of them in memory. Derived and deletable.
-
-numpy belongs to the extra `meaning` and is imported late.
-"""
+"""vectors.db: two vectors per turn as int8 with a scale, and an index of them in memory. Derived and deletable."""
 
 from __future__ import annotations
 
@@ -80,10 +77,7 @@ def packed(vector: Sequence[float]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """The similarity in meaning of all turns to a question.
-
-    `z` counts standard deviations above the mean of all turns.
-    """
+    """The similarity in meaning of all turns to a question; `z` counts standard deviations above their mean."""
 
     turns: Any
     z: Any
@@ -195,6 +189,7 @@ class Index:
 
 
 def _numpy() -> Any:
+    # It belongs to the extra `meaning`.
     return importlib.import_module("numpy")
 
 
