@@ -383,8 +383,7 @@ class Looks:
             return None
         known: dict[str, Any] = msgspec.json.decode(facts)
         if part == MEMORY:
-            file = memory.get(name)
-            return file and {"content": _shown(file.content), "mode": file.mode, "modified_ns": file.modified_ns}
+            return _row_of(memory[name]) if name in memory else None
         if (part, name) == (MANIFEST, OMITTED) and known.pop("names", ""):
             # The names are not stored here.
             return {**known, "named": self._unkept}
@@ -404,6 +403,10 @@ def _json(value: object) -> str:
 
 def _facts_of(file: MemoryFile) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(file.content).hexdigest(), "mode": file.mode, "modified_ns": file.modified_ns}
+
+
+def _row_of(file: MemoryFile) -> dict[str, Any]:
+    return {"content": _shown(file.content), "mode": file.mode, "modified_ns": file.modified_ns}
 
 
 #: Text for a forget that the replica received and has not yet carried out.

@@ -239,7 +239,7 @@ class Projection:
             held = {**before, **{name: await in_memory(self._memory, name) for name in CURATED}, **held}
         self._files.hold(held)
 
-    async def replay(self, on_change: Callable[[Change], None], *, until: int = LARGEST_ROW_ID) -> None:
+    async def replay(self, on_change: Callable[[Change], object], *, until: int = LARGEST_ROW_ID) -> None:
         """Apply the curations after the cursor, up to and including `until`. Files are not touched."""
         cursor = await self._memory.settled_cursor()
         activation, generation = await self._transcript.curations.activation(until)

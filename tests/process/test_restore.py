@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import time
 import zipfile
+from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -54,7 +55,8 @@ async def kept(data: Path, name: str, workspace: Path) -> None:
 
 async def archive_of(workspace: Path, target: Path) -> bytes:
     """Return the archive that `export --force` writes, made in this process."""
-    assert await export(settings_of(workspace), str(target), without_files=False, force=True, as_json=False) == 0
+    given = Namespace(file=str(target), without_files=False, force=True, json=False)
+    assert await export(settings_of(workspace), given) == 0
     return target.read_bytes()
 
 
