@@ -1,6 +1,6 @@
 """The tools as an MCP server for any transport; each request identifies its caller and scopes.
 
-Refusals are results with text, which a model can read and act on. An internal error is logged and reported as one.
+Refusals are results with text, which a model can read and act on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from mcp_types import (
 from mcp_types import Tool as McpTool
 
 from sprite.errors import PeerError
-from sprite.mcp.tools import TOOLS, Source, Tool, clean, offered
+from sprite.mcp.tools import TOOLS, Source, Tool, schema_of
+from sprite.protocol.frames import well_formed
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +57,15 @@ def offering(
     """
 
     async def list_tools(ctx: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=list(map(_listed, offered(caller_of(ctx).scopes))), cache_scope="private")
+        scopes = caller_of(ctx).scopes
+        listed = [_listed(tool) for tool in TOOLS if tool.scope in scopes]
+        return ListToolsResult(tools=listed, cache_scope="private")
 
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         caller = caller_of(ctx)
         tool = next((tool for tool in TOOLS if tool.name == params.name), None)
         if tool is None:
-            raise MCPError(INVALID_PARAMS, f"There is no tool {clean(params.name)[:80]!r}.")
+            raise MCPError(INVALID_PARAMS, f"There is no tool {well_formed(params.name)[:80]!r}.")
         if tool.scope not in caller.scopes:
             return _refused(lacking(tool))
         return await _called(ctx, tool, caller, params.arguments or {})
@@ -85,12 +88,12 @@ async def _called(ctx: Context, tool: Tool, caller: Caller, arguments: dict[str,
     async def told(words: str) -> None:
         nonlocal steps
         steps += 1
-        await ctx.session.report_progress(steps, message=clean(words))
+        await ctx.session.report_progress(steps, message=well_formed(words))
 
     try:
         said = await tool.call(caller.source, arguments, told)
     except PeerError as error:
-        return _refused(clean(str(error)))
+        return _refused(well_formed(str(error)))
     except Exception:
         log.exception("a call of %s failed", tool.name)
         return _refused("Something went wrong here; whoever runs this finds it in the log.")
@@ -108,8 +111,8 @@ def _listed(tool: Tool) -> McpTool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=tool.input_schema(),
-        output_schema=tool.output_schema(),
+        input_schema=schema_of(tool.takes),
+        output_schema=schema_of(tool.gives),
         annotations=ToolAnnotations(
             title=tool.title,
             read_only_hint=tool.reads_only,

@@ -34,7 +34,7 @@ class Arguments(Struct, forbid_unknown_fields=True):
 
 
 class SearchMemory(Arguments):
-    """Arguments of `search_memory`: a query and its filters."""
+    """A query and its filters."""
 
     query: Annotated[
         str, Meta(description="in natural language, with filters where they help", max_length=MAX_QUERY_CHARS)
@@ -115,11 +115,7 @@ class Hits(Given):
 
 
 class ShownTurn(Struct, omit_defaults=True):
-    """One turn: its text, cut if very long, and the names of its tools.
-
-    `when` is its time as text. `project` is absent for the person's own, `source` for turns with this agent.
-    `asked_by` names the program that wrote the text in `user`, if the person did not.
-    """
+    """One turn: its text, cut if very long, and the names of its tools."""
 
     id: int
     at: float
@@ -129,6 +125,7 @@ class ShownTurn(Struct, omit_defaults=True):
     reply: str
     outcome: str
     tools: list[str] = field(default_factory=list)
+    #: None for the person's own, as `source` for turns with this agent, and `asked_by` unless a program wrote `user`.
     project: str | None = None
     source: str | None = None
     asked_by: str | None = None
@@ -208,15 +205,11 @@ def _hit(hit: SearchHit) -> str:
         marks += f" (origin: {hit.origin}, not the person's words)"
     project = f", project {hit.project}" if hit.project is not None else ""
     session = f", session {hit.session_id}" if hit.session_id is not None else ""
-    return f"- [{name}, {_day(hit.at)}{source}{session}{project}]{marks} {set_in(hit.text)}"
+    return f"- [{name}, {minute(hit.at)[:10]}{source}{session}{project}]{marks} {set_in(hit.text)}"
 
 
-def turns_text(given: Turns) -> str:
-    """Return turns of a conversation as text, oldest first."""
-    return "\n".join(map(_turn, given.turns)) or "There is nothing around that turn."
-
-
-def _turn(turn: ShownTurn) -> str:
+def turn_text(turn: ShownTurn) -> str:
+    """Return a turn as text, with what marks it."""
     marks = [f"turn {turn.id}", turn.when, f"session {on_one_line(turn.session_id)}"]
     marks += [f"project {on_one_line(turn.project)}"] if turn.project is not None else []
     marks += [f"said to {on_one_line(turn.source)}"] if turn.source is not None else []
@@ -238,17 +231,8 @@ def files_text(given: Files) -> str:
     )
 
 
-def actions_text(given: ActionList) -> str:
-    """Return the open actions as text, one per line."""
-    return "\n".join(map(_action, given.actions)) or "Nothing is open."
-
-
-def added_text(given: AddedAction) -> str:
-    """Return the added action as text."""
-    return f"Added: {_action(given.action)}"
-
-
-def _action(action: ShownAction) -> str:
+def action_text(action: ShownAction) -> str:
+    """Return an action as a line of text."""
     marks = [f"action {action.id}"]
     marks += [f"due {action.when}"] if action.when is not None else []
     marks += [f"repeats {on_one_line(action.rrule)}"] if action.rrule else []
@@ -278,10 +262,6 @@ def _local(at: float, zone: tzinfo) -> str | None:
         return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def _day(at: float) -> str:
-    return (_local(at, UTC) or "at an unknown time")[:10]
 
 
 def minute(at: float) -> str:

@@ -1,13 +1,12 @@
 """The tools for other programs: purpose, scope and implementation of each; and the progress of a mission (pure).
 
-The bridge's MCP endpoint offers all tools, the sprite's stdio server those that read. A `Source` answers them: the
-bridge asks a person's sprite over the wire, the stdio server reads the stores itself.
+A `Source` answers them: the bridge asks a person's sprite over the wire, the stdio server reads the stores itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypeVar
@@ -50,10 +49,7 @@ class AgentSource(Source, Protocol):
     """One person's memory, and their agent."""
 
     async def mission(self, text: str, told: Told) -> shapes.Reply:
-        """Send a mission to the agent, pass its progress to `told`, and return its end; cancelling interrupts it.
-
-        Raises PeerError with a text for people if there is no answer.
-        """
+        """Send a mission to the agent, pass its progress to `told`, and return its end; cancelling interrupts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +73,15 @@ class Tool:
     run: Callable[[Any, Any, Told], Awaitable[Said]]
     reads_only: bool = True
 
-    def input_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the arguments."""
-        return _schema(self.takes)
-
-    def output_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the structured result."""
-        return _schema(self.gives)
-
     async def call(self, source: Source, arguments: dict[str, Any], told: Told) -> Said:
         """Run the tool. Raises PeerError with a text for people for unfitting arguments and refusals."""
         try:
             asked = msgspec.convert(well_formed(arguments), self.takes, strict=False)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise PeerError(f"The arguments of {self.name} are invalid: {_told_plainly(error)}") from error
+            is_deep = isinstance(error, RecursionError)
+            why = "they are nested too deeply" if is_deep else well_formed(str(error))[:500]
+            raise PeerError(f"The arguments of {self.name} are invalid: {why}.") from error
         return await self.run(source, asked, told)
-
-
-def offered(scopes: Collection[str]) -> list[Tool]:
-    """Return the tools that these scopes permit."""
-    return [tool for tool in TOOLS if tool.scope in scopes]
 
 
 # --- what each does ---------------------------------------------------------------------------
@@ -116,7 +101,7 @@ async def _around(source: Source, asked: shapes.Around, _told: Told) -> Said:
     before, after = (max(0, min(turns, shapes.MAX_AROUND)) for turns in (asked.before, asked.after))
     found = await _answer(source, wire.AroundRequest(asked.turn, before, after), wire.AroundResult)
     given = shapes.Turns([_shown_turn(turn) for turn in found.turns])
-    return Said(shapes.turns_text(given), given)
+    return Said("\n".join(map(shapes.turn_text, given.turns)) or "There is nothing around that turn.", given)
 
 
 async def _read(source: Source, asked: shapes.ReadMemory, _told: Told) -> Said:
@@ -139,7 +124,7 @@ async def _list_actions(source: Source, _asked: shapes.ListActions, _told: Told)
     is_open = [action for action in listed if action.status == "open"]
     is_open.sort(key=lambda action: (action.due is None, action.due or 0.0))
     given = shapes.ActionList([_shown_action(action) for action in is_open])
-    return Said(shapes.actions_text(given), given)
+    return Said("\n".join(map(shapes.action_text, given.actions)) or "Nothing is open.", given)
 
 
 async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> Said:
@@ -148,7 +133,7 @@ async def _add_action(source: Source, asked: shapes.AddAction, _told: Told) -> S
     request = wire.AddActionRequest(asked.content, asked.due, asked.rrule, asked.tz, asked.priority)
     made = await _answer(source, request, wire.AddActionResult)
     given = shapes.AddedAction(_shown_action(made.action))
-    return Said(shapes.added_text(given), given)
+    return Said(f"Added: {shapes.action_text(given.action)}", given)
 
 
 async def _ask(source: AgentSource, asked: shapes.AskSprite, told: Told) -> Said:
@@ -175,7 +160,7 @@ def _shown_turn(turn: LoggedTurn) -> shapes.ShownTurn:
         user=_cut(turn.user_message or turn.notice),
         reply=_cut(turn.agent_response),
         outcome=turn.outcome,
-        tools=[clean(name[:_TOOL_NAME_CHARS]) for name in names[:_MAX_TOOLS] if name],
+        tools=[well_formed(name[:_TOOL_NAME_CHARS]) for name in names[:_MAX_TOOLS] if name],
         project=turn.project,
         source=turn.source,
         asked_by=turn.asked_by,
@@ -190,7 +175,8 @@ def _shown_action(action: ActionRow) -> shapes.ShownAction:
 
 def _cut(text: str) -> str:
     left = len(text) - _TURN_CHARS
-    return clean(text if left <= 0 else f"{text[:_TURN_CHARS]} [… {left:,} characters cut]")
+    shown: str = well_formed(text if left <= 0 else f"{text[:_TURN_CHARS]} [… {left:,} characters cut]")
+    return shown
 
 
 def _moment(given: str | float) -> float:
@@ -210,23 +196,12 @@ def _moment(given: str | float) -> float:
     return seconds
 
 
-def clean(text: str) -> str:
-    """Return the text in a form that JSON can carry: lone surrogates become question marks."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _told_plainly(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "they are nested too deeply."
-    return f"{clean(str(error))[:500]}."
-
-
 def _short(value: object) -> str:
-    text = clean(str(value))
+    text: str = well_formed(str(value))
     return text if len(text) <= _SHORT_CHARS else f"{text[:_SHORT_CHARS]}…"
 
 
-def _schema(type_: type[msgspec.Struct]) -> dict[str, Any]:
+def schema_of(type_: type[msgspec.Struct]) -> dict[str, Any]:
     """Return a JSON Schema with the object itself at its root, as MCP requires."""
     schema = msgspec.json.schema(type_)
     defs = schema["$defs"]
