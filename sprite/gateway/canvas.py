@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from sprite.privacy.redaction import discreet, discreet_value
 from sprite.protocol import messages
 from sprite.protocol.frames import well_formed
 from sprite.protocol.shapes import Block, Card
+from sprite.protocol.tools import leaves_of
 from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.feed import Feed
 
@@ -35,30 +37,27 @@ class PersonsCanvas:
     """Handle every `canvas_interaction` message of every client: a person's change of the canvas."""
 
     def __init__(self, workspace: WorkspaceDB, feed: Feed, private_text: PrivateText, sight: CanvasContext) -> None:
-        """Create the handler. `sight` receives the person's full text, to tell the agent."""
         self._workspace = workspace
         self._feed = feed
         self._private_text = private_text
+        #: It receives the person's full text, to tell the agent.
         self._sight = sight
 
     async def take(self, interaction: messages.AnyCanvasInteraction, message_id: str) -> messages.Ack | messages.Error:
-        """Make a person's change of the canvas, and return the answer to it.
+        """Make a person's change of the canvas; an outdated edit gets an error with the current block.
 
-        If the person edited an outdated block, the answer is an error with the current block. Raises PeerError
-        if the change is invalid.
+        Raises PeerError if the change is invalid.
         """
         async with self._workspace.canvas_lock:
             match interaction:
-                case (
-                    messages.CreateStack() | messages.RenameStack() | messages.ArchiveStack() | messages.RestoreStack()
-                ):
-                    return await self._change_stack(interaction)
+                case messages.MoveCard() | messages.ArchiveCard() | messages.RestoreCard():
+                    return await self._put(interaction)
                 case messages.CreateCard():
                     return await self._create(interaction, message_id)
                 case messages.UpdateBlock():
                     return await self._update(interaction)
                 case _:
-                    return await self._put(interaction)
+                    return await self._change_stack(interaction)
 
     # --- stacks ---
 
@@ -67,17 +66,17 @@ class PersonsCanvas:
     ) -> messages.Ack:
         match interaction:
             case messages.CreateStack(name):
-                return await self._changed_stack(await self._workspace.create_stack(_name(name)), found=True)
+                stack_id, found = await self._workspace.create_stack(_name(name)), True
             case messages.RenameStack(name, stack_id):
                 found = await self._workspace.change_stack(stack_id, name=_name(name))
             case messages.ArchiveStack(stack_id) | messages.RestoreStack(stack_id):
                 archived = isinstance(interaction, messages.ArchiveStack)
                 found = await self._workspace.change_stack(stack_id, archived=archived)
-        return await self._changed_stack(stack_id, found=found)
-
-    async def _changed_stack(self, stack_id: str, *, found: bool) -> messages.Ack:
         if not found:
             raise PeerError("There is no such stack.", code="not_found")
+        return await self._changed_stack(stack_id)
+
+    async def _changed_stack(self, stack_id: str) -> messages.Ack:
         if (stack := await self._workspace.stack(stack_id)) is not None:
             self._feed.publish(messages.StackUpdate(stack_id, stack.name, stack.archived))
         return messages.Ack("done", stack_id=stack_id)
@@ -119,7 +118,8 @@ class PersonsCanvas:
         block = next((block for block in card.blocks if block.id == edit.block_id), None)
         if block is None:
             raise PeerError("The card does not have that block any more.", code="not_found")
-        whole = _fitting(block.type, edit.data, "the block")
+        with _refusing():
+            whole = read_data(block.type, edit.data)
         data = await off_loop(WORDS * size_of(whole), self._discreet, whole, before=block.data)
         if data == block.data:
             # Also on a resend, because the answer was lost.
@@ -127,7 +127,8 @@ class PersonsCanvas:
         if edit.seen != block.version:
             return messages.Error("conflict", "This block was changed meanwhile. Your text was not saved.", block=block)
         block.data = data
-        _check_size(card.blocks)
+        with _refusing("too_long"):
+            check_size(card.blocks)
         changed = await self._workspace.change_block(edit.card_id, edit.block_id, data, edit.seen)
         if changed is None:
             raise PeerError("The card changed at this very moment. Try again.", code="busy")
@@ -159,19 +160,17 @@ class PersonsCanvas:
         known = {stack.stack_id for stack in await self._workspace.stacks()}
         stack_id = await self._workspace.stack_for(None)
         if stack_id not in known:
-            await self._changed_stack(stack_id, found=True)
+            await self._changed_stack(stack_id)
         return stack_id
 
     # --- words ---
 
     def _read(self, new: list[messages.NewBlock]) -> tuple[list[Block], list[Block]]:
         """Return new blocks twice: as the person wrote them, and redacted for storage."""
-        try:
+        with _refusing("too_long"):
             whole = read_each(new, _new_block)
-        except BlockError as error:
-            raise PeerError(f"Not saved: {error}.", code="too_long") from error
-        blocks = [msgspec.structs.replace(block, data=self._discreet(block.data, before=None)) for block in whole]
-        _check_size(blocks)
+            blocks = [msgspec.structs.replace(block, data=self._discreet(block.data, before=None)) for block in whole]
+            check_size(blocks)
         return whole, blocks
 
     def _said(self, words: str) -> str:
@@ -180,41 +179,26 @@ class PersonsCanvas:
 
     def _discreet(self, data: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
         """Return a block's data without private words. Text that was there `before` was not written by the person."""
-        known = set(_texts(before))
+        known = {text for _, text in leaves_of(before)}
         discreet_data: dict[str, Any] = discreet_value(
             data, lambda words: words if words in known else self._said(words)
         )
         return discreet_data
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, member in value.items():
-            yield name
-            yield from _texts(member)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-
-
-def _fitting(kind: str, data: dict[str, Any], where: str) -> dict[str, Any]:
+@contextmanager
+def _refusing(code: str | None = None) -> Iterator[None]:
+    """Raise PeerError for the BlockError of invalid blocks."""
     try:
-        return read_data(kind, data, where)
+        yield
     except BlockError as error:
-        raise PeerError(f"Not saved: {error}.") from error
+        raise PeerError(f"Not saved: {error}.", code=code) from error
 
 
 def _new_block(number: int, new: messages.NewBlock) -> Block:
-    return Block(str(uuid.uuid4()), new.type, _fitting(new.type, new.data, f"blocks[{number}]"), by="person")
-
-
-def _check_size(blocks: list[Block]) -> None:
-    try:
-        check_size(blocks)
-    except BlockError as error:
-        raise PeerError(f"Not saved: {error}.", code="too_long") from error
+    with _refusing():
+        data = read_data(new.type, new.data, f"blocks[{number}]")
+    return Block(str(uuid.uuid4()), new.type, data, by="person")
 
 
 def _name(value: str) -> str:

@@ -368,7 +368,7 @@ async def test_tool_reports_hits_and_coverage(stores: Stores) -> None:
     assert "(origin: web, not the person's words) Dates are ISO." in text
     assert re.search(rf"\[turn 1, 2026-03-01, session {SESSION}\] User: dates DD/MM", text)
     assert text.endswith("Learnings exist up to turn 2; 1 newer turn(s) are not curated yet.")
-    assert "is_error" not in answer
+    assert not answer["is_error"]
 
 
 @pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 5, "limit": "many"}, {"query": "x", "limit": []}])

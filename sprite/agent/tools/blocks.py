@@ -144,10 +144,7 @@ def read_blocks(value: Any) -> list[Block]:
 
 
 def read_each(given: Sequence[_T], read: Callable[[int, _T], Block]) -> list[Block]:
-    """Return a block for each item of `given`, made by `read` from its number and the item.
-
-    Raises BlockError for too many blocks or cells.
-    """
+    """Return the block that `read` makes of each item and its number. BlockError for too many blocks or cells."""
     _check_number(given)
     blocks, cells = [], 0
     for number, one in enumerate(given):
@@ -226,7 +223,8 @@ def read_data(kind: str, data: Any, where: str = "the block") -> dict[str, Any]:
         checked = msgspec.convert(data, shape)
     except msgspec.ValidationError as error:
         raise BlockError(f"{where} ({kind}): {error}") from error
-    if not all(map(_can_be_shown, _numbers(checked))):
+    # Also false for NaN, which compares with no number.
+    if not all(-MAX_NUMBER <= number <= MAX_NUMBER for number in _numbers(checked)):
         raise BlockError(
             f"{where} ({kind}): a number is between -{MAX_NUMBER:,} and {MAX_NUMBER:,}; write others as text"
         )
@@ -251,11 +249,6 @@ def _numbers(block: Struct) -> Iterator[float]:
         case _:
             cells = ()
     return (cell for cell in cells if isinstance(cell, int | float))
-
-
-def _can_be_shown(number: float) -> bool:
-    # False for NaN, which compares with no number.
-    return -MAX_NUMBER <= number <= MAX_NUMBER
 
 
 def _row(where: str, columns: list[str], row: list[Cell] | dict[str, Cell]) -> list[Cell] | dict[str, Cell]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,27 +22,6 @@ from sprite.protocol.tools import READ_CANVAS_TOOL
 from sprite.workspace.database import CardSaved, Effect, WorkspaceDB
 
 _Shape = TypeVar("_Shape", Point, Size)
-
-
-def read_position(value: Any) -> Point | None:
-    """Return a place on the canvas, or None if not given. Raises BlockError with a one-line message if invalid."""
-    return _read(value, Point, "position must be {x, y}")
-
-
-def read_size(value: Any) -> Size | None:
-    """Return a card's size, or None if not given. Raises BlockError with a one-line message if invalid."""
-    return _read(value, Size, "size must be {width, height}")
-
-
-def _read(value: Any, shape: type[_Shape], wanted: str) -> _Shape | None:
-    if isinstance(value, str):
-        value = read_json(value, wanted)
-    try:
-        return msgspec.convert(value, shape | None)
-    except msgspec.ValidationError as error:
-        raise BlockError(f"{wanted}, in pixels: {error}") from error
-
-
 Publish = Callable[[CanvasUpdate | StackUpdate, Sequence[Effect]], Awaitable[None]]
 MAX_TITLE_CHARS = 200
 #: Longer text by a person is read with `read_canvas`.
@@ -72,10 +50,7 @@ BLOCKS_SCHEMA: dict[str, Any] = {
 def canvas_tools(
     workspace: WorkspaceDB, publish: Publish, current_stack: Callable[[], str | None], sight: CanvasContext
 ) -> list[SdkMcpTool[Any]]:
-    """Return the three tools; `current_stack` returns the id of the stack the person is looking at, or None.
-
-    Blocks by the person are not replaced or removed before the agent has seen them, according to `sight`.
-    """
+    """Return the three tools; `current_stack` returns the id of the stack the person is looking at, or None."""
 
     @tool(
         "create_card",
@@ -102,7 +77,8 @@ def canvas_tools(
             blocks = read_blocks(args.get("blocks"))
             check_size(blocks)
             wanted = _stack_id(args.get("stack_id"))
-            position, size = read_position(args.get("position")), read_size(args.get("size"))
+            position = _shape(args.get("position"), Point, "position must be {x, y}")
+            size = _shape(args.get("size"), Size, "size must be {width, height}")
         except BlockError as error:
             return _wrong(error)
         async with workspace.canvas_lock:
@@ -155,11 +131,11 @@ def canvas_tools(
                 return _wrong(error)
             card.archived = True
             await publish(CanvasUpdate.of("close_card", card), [CardSaved(card, _versions(card.blocks))])
-        answer: dict[str, Any] = {"card_id": card.card_id, "closed": True}
+        said: dict[str, Any] = {"card_id": card.card_id, "closed": True}
         # No data is lost, because the person can restore the card; but the agent should know the missed changes.
         if missed := [block.id for block in card.blocks if sight.has_missed(card.card_id, block)]:
-            answer["note"] = f"the person had written in {', '.join(missed)} since you saw it; read_canvas shows it"
-        return {"content": [{"type": "text", "text": json.dumps(answer)}]}
+            said["note"] = f"the person had written in {', '.join(missed)} since you saw it; read_canvas shows it"
+        return answer(json.dumps(said))
 
     return [create_card, update_card, close_card]
 
@@ -179,6 +155,15 @@ async def _open_card(workspace: WorkspaceDB, card_id: Any) -> Card:
         known = [f"{c.card_id} ({c.title})" for c in await workspace.cards() if not c.archived][-10:]
         raise BlockError(f"there is no open card {str(card_id)[:60]!r}; open cards: {', '.join(known) or 'none'}")
     return card
+
+
+def _shape(value: Any, shape: type[_Shape], wanted: str) -> _Shape | None:
+    if isinstance(value, str):
+        value = read_json(value, wanted)
+    try:
+        return msgspec.convert(value, shape | None)
+    except msgspec.ValidationError as error:
+        raise BlockError(f"{wanted}, in pixels: {error}") from error
 
 
 def _stack_id(value: Any) -> str | None:
@@ -248,8 +233,8 @@ def _check_seen(card: Card, before: list[Block], sight: CanvasContext) -> None:
 
 
 def _done(card: Card) -> dict[str, Any]:
-    answer = {"card_id": card.card_id, "blocks": [{"id": block.id, "type": block.type} for block in card.blocks]}
-    return {"content": [{"type": "text", "text": json.dumps(answer)}]}
+    blocks = [{"id": block.id, "type": block.type} for block in card.blocks]
+    return answer(json.dumps({"card_id": card.card_id, "blocks": blocks}))
 
 
 def _wrong(error: BlockError) -> dict[str, Any]:
@@ -260,14 +245,8 @@ def _wrong(error: BlockError) -> dict[str, Any]:
 MOST_CHARS = 16_000
 #: Limit for the stacks listed when none has the requested name.
 _MOST_KNOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    text: str
-    card: Card | None = None
-    #: The block that it contains completely.
-    block: Block | None = None
+#: A line for the agent, its card, and the block that it contains completely.
+_Line = tuple[str, Card, Block | None]
 
 
 def canvas_reader(workspace: WorkspaceDB, sight: CanvasContext) -> SdkMcpTool[Any]:
@@ -292,32 +271,26 @@ def canvas_reader(workspace: WorkspaceDB, sight: CanvasContext) -> SdkMcpTool[An
         stacks = {stack.stack_id: stack for stack in await workspace.stacks()}
         try:
             cards = await _asked_for(workspace, stacks, args)
-        except _UnknownError as unknown:
+        except BlockError as unknown:
             return answer(str(unknown), is_error=True)
         lines = [line for card in cards for line in _lines(card, stacks[card.stack_id])]
         most = MOST_CHARS if _given(args.get("card_id")) is None else MAX_FRAME_BYTES
-        text = _told(lines, most, sight) if lines else f"No card found. {_known(stacks)}"
-        return {"content": [{"type": "text", "text": text}]}
+        return answer(_told(lines, most, sight) if lines else f"No card found. {_known(stacks)}")
 
     return read_canvas
 
 
-class _UnknownError(ValueError):
-    """There is no card or stack with this id; the message is one line for the agent."""
-
-
 async def _asked_for(workspace: WorkspaceDB, stacks: Mapping[str, Stack], args: dict[str, Any]) -> list[Card]:
+    """Return the requested cards. Raises BlockError for an unknown card or stack."""
     if (card_id := _given(args.get("card_id"))) is not None:
         card = await workspace.card(card_id)
         if card is None:
-            raise _UnknownError(
-                f"There is no card {card_id[:60]!r}; without card_id, read_canvas shows those there are."
-            )
+            raise BlockError(f"There is no card {card_id[:60]!r}; without card_id, read_canvas shows those there are.")
         # A card requested by id is shown wherever it is.
         return [card]
     stack_id = _given(args.get("stack_id"))
     if stack_id is not None and stack_id not in stacks:
-        raise _UnknownError(f"There is no stack {stack_id[:60]!r}. {_known(stacks)}")
+        raise BlockError(f"There is no stack {stack_id[:60]!r}. {_known(stacks)}")
     with_archived = str(args.get("archived")).casefold() == "true"
     return [
         card
@@ -335,7 +308,7 @@ def _given(value: Any) -> str | None:
 def _lines(card: Card, stack: Stack) -> list[_Line]:
     away = " (archived)" if card.archived or stack.archived else ""
     head = f"{card_words(card, stack.name)}{away}{_place(card)}"
-    return [_Line(head), *(_Line(f"- {block_line(block)}", card, block) for block in card.blocks)]
+    return [(head, card, None), *((f"- {block_line(block)}", card, block) for block in card.blocks)]
 
 
 def _place(card: Card) -> str:
@@ -346,14 +319,14 @@ def _place(card: Card) -> str:
 def _told(lines: Sequence[_Line], most: int, sight: CanvasContext) -> str:
     """Return the lines that fit into `most` characters. Register their blocks in `sight` as seen by the agent."""
     told: list[str] = []
-    for line in lines:
-        most -= len(line.text)
+    for text, card, block in lines:
+        most -= len(text)
         if most < 0:
             told.append(f"And {len(lines) - len(told)} more lines: name a card by its card_id to see it whole.")
             break
-        told.append(line.text)
-        if line.card is not None and line.block is not None:
-            sight.saw(line.card.card_id, line.block)
+        told.append(text)
+        if block is not None:
+            sight.saw(card.card_id, block)
     return "\n".join(told)
 
 

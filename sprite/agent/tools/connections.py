@@ -1,7 +1,4 @@
-"""find_tools, use_tool and pinned tools: the agent's way to the person's connections, which the bridge has.
-
-A server's answer is not the person's word. It reaches the model between marks that no server can write.
-"""
+"""find_tools, use_tool and pinned tools: the agent's way to the person's connections, which the bridge has."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ _AWAY = "The bridge, which has the connections, cannot be reached. Try again lat
 
 
 class ConnectionTools:
-    """The connection tools of one conversation. `url` is the value of SPRITE_CONNECTIONS.
-
-    `binds`: labels of untrusted content are enforced.
-    """
+    """The tools of one conversation. `url` is SPRITE_CONNECTIONS; `binds`: labels of untrusted content are enforced."""
 
     def __init__(self, url: str, *, binds: bool) -> None:
         self._url = urlsplit(url)

@@ -44,7 +44,7 @@ def memory_tools(view: MemoryView, note: Callable[[Sequence[SearchHit]], None]) 
     async def search_memory(args: dict[str, Any]) -> dict[str, Any]:
         found = await view.search(str(args.get("query", "")), _whole(args.get("limit"), DEFAULT_LIMIT))
         note(found.hits)
-        return {"content": [{"type": "text", "text": describe(found)}]}
+        return answer(describe(found))
 
     return [search_memory]
 

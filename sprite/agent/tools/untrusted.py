@@ -1,6 +1,6 @@
 """read_untrusted: a question about a page or file, answered by a model without tools in typed fields only.
 
-The agent does not see the text, so the session stays clean: no field can hold a sentence of it.
+The agent does not see the text, and no field can hold a sentence of it.
 """
 
 from __future__ import annotations
