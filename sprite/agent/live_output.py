@@ -26,9 +26,7 @@ _FILES: Final = "tmp/*/*/*/tasks/b*.output"
 class LiveOutput:
     """Publish the last lines of the oldest running command.
 
-    The CLI does not say which output file belongs to which command. It usually runs the commands of one answer one
-    after the other, and deletes each file when its command ends. It runs commands that only read in parallel: then
-    there are several files, and no lines are published.
+    The CLI does not say which output file belongs to which command: with several files, no lines are published.
     """
 
     def __init__(self, folder: Path, publish: Callable[[ToolOutput], None], discreet: Discreet) -> None:
@@ -73,10 +71,7 @@ class LiveOutput:
 
 
 def last_lines(folder: Path, before: frozenset[Path], discreet: Discreet) -> str:
-    """Return the redacted last lines of the only output file that is not in `before`.
-
-    Return an empty text if there is no such file, or more than one.
-    """
+    """Return the redacted last lines of the only output file that is not in `before`; empty without exactly one."""
     new = set(folder.glob(_FILES)) - before
     if len(new) != 1:
         return ""

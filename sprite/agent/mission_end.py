@@ -20,27 +20,23 @@ from sprite.workspace.feed import Feed
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The result of a turn. `for_messages` lists the uuids of the messages that the turn answered.
+    """The result of a turn."""
 
-    `failure` is set if the turn did not complete. `total_cost_usd` is the cost of the whole conversation, `cut_usd`
-    the estimated cost of this turn's model calls that were cut off.
-    """
-
+    #: The uuids of the messages that the turn answered.
     for_messages: tuple[str, ...]
     by_itself: bool
     outcome: Outcome
     failure: Failure | None
     text: str
     usage: dict[str, Any] | None
+    #: The cost of the whole conversation, and the estimate for this turn's model calls that were cut off.
     total_cost_usd: float | None
     cut_usd: float = 0.0
 
 
 _TOKENS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-#: No person sent it, so no person can send it again.
-OWN_CRASHED_MESSAGE = "Sprite was stopped in the middle of this turn. Everything up to then is kept."
-CRASHED_MESSAGE = f"{OWN_CRASHED_MESSAGE} Send the message again."
-SCHEDULE_CRASHED_MESSAGE = f"{OWN_CRASHED_MESSAGE} It does not start again by itself."
+_CUT_OFF = "Sprite was stopped in the middle of this turn. Everything up to then is kept."
+_AFTER_CUT = {"person": " Send the message again.", "schedule": " It does not start again by itself.", "agent": ""}
 
 
 def failed(mission_id: str, error: Exception) -> Failed:
@@ -87,7 +83,7 @@ def left_open(mission_id: str, turn: Observation | None, origin: Origin) -> AnyE
 def cut_off(mission_id: str, origin: Origin) -> Failed:
     """Return the ending event of a turn that was cut off because the sprite was stopped or killed."""
     by_person = origin == "person"
-    words = {"person": CRASHED_MESSAGE, "agent": OWN_CRASHED_MESSAGE, "schedule": SCHEDULE_CRASHED_MESSAGE}[origin]
+    words = _CUT_OFF + _AFTER_CUT[origin]
     return Failed(mission_id, "crashed", words, retryable=by_person, action="retry" if by_person else None)
 
 
@@ -101,15 +97,12 @@ def rows(
     tools: Sequence[UsedTool] = (),
     cost: tuple[float | None, float] = (None, 0.0),
 ) -> list[Effect]:
-    """Return the database changes at a mission's end: its status, the agent's text and tools, and any error.
-
-    `cost` has the reported and the estimated US dollars. A turn that no message began always gets a line in the
-    chat.
-    """
+    """Return the database changes at a mission's end; `cost` has the reported and the estimated US dollars."""
     status: MissionStatus = outcome if outcome in {"complete", "interrupted"} else "error"
     code = event.code if isinstance(event, Failed) else None
     duration_ms = event.duration_ms if isinstance(event, Complete) else None
     effects: list[Effect] = [MissionMoved(mission_id, status, None, cost[0], code, duration_ms, cost[1])]
+    # A turn that no message began always gets a line in the chat.
     has_line = origin != "agent" or isinstance(event, Failed)
     if said.strip() or tools or not has_line:
         found = event.memory_found if isinstance(event, Complete) else ()

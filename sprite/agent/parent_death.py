@@ -1,11 +1,7 @@
 """End the CLI with the sprite: the kernel sends it SIGTERM when the sprite dies (Linux only).
 
-Without a sandbox, the CLI also gives up gaining privileges, and so do its children. The bridge recognises them by
-that, even if they detach.
-
-On SIGTERM the CLI and its commands end at once; it notices a closed stdin only after its turn. A process can
-request the signal only for itself. So the CLI is started through this file, which requests it and then executes the
-CLI. Run as a program, this file may import only the standard library.
+A process can request the signal only for itself. So the CLI is started through this file, which requests it, gives up
+gaining privileges (by that the bridge recognises the agent's processes), and executes the CLI. It imports no package.
 """
 
 from __future__ import annotations
@@ -22,10 +18,7 @@ PR_SET_NO_NEW_PRIVS = 38
 
 
 def wrapped(cli: Path, folder: Path, script: str, *, gains_privileges: bool) -> Path | None:
-    """Return a program in `folder` that runs `cli` and ends with this process, or None if it cannot be made.
-
-    The program is a shell script; `script` is its first part.
-    """
+    """Return a shell script in `folder` that begins with `script`, runs `cli` and ends with this process, or None."""
     if sys.platform != "linux" or not cli.is_file():
         return None
     program = folder / "cli"

@@ -37,10 +37,7 @@ class _Process:
 
 
 def end_orphans(config_dir: Path) -> None:
-    """Kill every CLI with its state in `config_dir`, and all that it started, including detached programs.
-
-    Call only while holding the workspace's lock: then no such CLI belongs to a running sprite.
-    """
+    """Kill every CLI with its state in `config_dir`, and all that it started. Call it holding the workspace's lock."""
     processes = list(_processes())
     orphans = [process for process in processes if _is_cli_of(process.pid, config_dir)]
     # Search by parent, too, while the parents live: a program may run with another environment.
@@ -68,21 +65,15 @@ async def end_programs(config_dir: Path) -> None:
 def is_stopped(pid: int) -> bool:
     """Return whether a process, or the CLI inside it if it is a sandbox, was stopped (SIGSTOP)."""
     try:
-        children = (PROC / f"{pid}/task/{pid}/children").read_text().split() if _is_sandbox(pid) else []
+        is_sandbox = (PROC / f"{pid}/comm").read_text().strip() == "bwrap"
+        children = (PROC / f"{pid}/task/{pid}/children").read_text().split() if is_sandbox else []
         return _fields(pid)[0] == b"T" or any(is_stopped(int(child)) for child in children)
     except OSError:
         return False
 
 
-def _is_sandbox(pid: int) -> bool:
-    return (PROC / f"{pid}/comm").read_text().strip() == "bwrap"
-
-
 async def _end(find: Callable[[], set[_Process]]) -> None:
-    """Send SIGTERM, then SIGKILL, to the processes that `find` returns.
-
-    Search again until none is left, because ending programs may start more.
-    """
+    """Send SIGTERM, then SIGKILL, to what `find` returns, until none is left: ending programs may start more."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + GRACE_SECONDS
     told: set[_Process] = set()
@@ -171,10 +162,8 @@ def _has_state_in(config_dir: Path, pid: int) -> bool:
 
 
 def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]:
-    """Yield the CLIs with their state in `config_dir` and all that they started.
-
-    This process and its ancestors are left out, because an agent may have started this process.
-    """
+    """Yield the CLIs with their state in `config_dir` and all that they started, except this process's ancestors."""
+    # An agent may have started this process.
     ours = _line_of(os.getpid(), processes)
     for process in processes:
         if process.pid not in ours and _has_state_in(config_dir, process.pid):
@@ -183,10 +172,8 @@ def _programs(config_dir: Path, processes: list[_Process]) -> Iterator[_Process]
 
 
 def _adopted(processes: list[_Process]) -> Iterator[_Process]:
-    """Yield all descendants of this process, if it adopts orphans.
-
-    A stopping sprite has ended its own children, so the rest are the agent's.
-    """
+    """Yield all descendants of this process, if it adopts orphans."""
+    # A stopping sprite has ended its own children, so the rest are the agent's.
     if adopts():
         yield from (each for each in processes if os.getpid() in _line_of(each.parent, processes))
 
@@ -235,14 +222,16 @@ def keep_cli_session(folder: Path, cli_session_id: str) -> None:
     """Delete all files of other sessions than the one that will be resumed. Call only while no such CLI runs."""
     if _is_behind_link(folder):
         return
-    for path in _files_below(folder):
-        own = any(part.startswith(cli_session_id) for part in path.relative_to(folder).parts)
-        if own or path.name == _OWN_SETTINGS:
-            continue
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("a file of an ended session could not be deleted: %s", error)
+    for parent, folders, names in os.walk(folder):
+        links = (name for name in folders if Path(parent, name).is_symlink())
+        for path in [Path(parent, name) for name in (*names, *links)]:
+            own = any(part.startswith(cli_session_id) for part in path.relative_to(folder).parts)
+            if own or path.name == _OWN_SETTINGS:
+                continue
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("a file of an ended session could not be deleted: %s", error)
 
 
 def _is_behind_link(folder: Path) -> bool:
@@ -251,10 +240,3 @@ def _is_behind_link(folder: Path) -> bool:
         return False
     log.warning("%s is reached through a link, and nothing in it is deleted", folder)
     return True
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield every file and link. Skip those that vanish meanwhile."""
-    for parent, folders, names in os.walk(folder):
-        links = (name for name in folders if Path(parent, name).is_symlink())
-        yield from (Path(parent, name) for name in (*names, *links))

@@ -45,10 +45,9 @@ _INSTRUCTION = re.compile(
 
 
 def events_of(message: sdk.Message, discreet: Discreet, calls: dict[str, bool]) -> Iterator[events.AnyAgentEvent]:
-    """Yield the events of a message, without their mission. A subagent's own text is not shown.
+    """Yield the events of a message, without their mission. Text is redacted before it is cut; the feed redacts more.
 
-    Text that is cut is redacted here, before the cut; the feed redacts the rest. `calls` collects the ids of calls
-    whose results are not shown (True) or can be a failure of the model (False).
+    `calls` collects the ids of calls whose results are not shown (True) or can be a failure of the model (False).
     """
     match message:
         case sdk.StreamEvent(parent_tool_use_id=None, event=event):
@@ -113,10 +112,7 @@ class BrokenStream:
 
 
 def own_answer(message: sdk.Message) -> str:
-    """Return the CLI's own answer in a message, such as why it could not compact, and mark it as an error.
-
-    Return "" for other messages.
-    """
+    """Return the CLI's own answer in a message, and mark it as an error; return "" for other messages."""
     match message:
         case sdk.AssistantMessage(model="<synthetic>", error=None, content=[sdk.TextBlock(text=text)]):
             message.error = "unknown"
@@ -166,10 +162,9 @@ def _for_people(text: str) -> str:
 def result_of(
     message: sdk.ResultMessage, *, interrupted: bool, is_silent: bool = False, own_words: str = ""
 ) -> TurnResult:
-    """Return how a turn ended; `interrupted` says whether somebody asked to stop it. Without that, an abort is a crash.
+    """Return how a turn ended. If nobody asked to stop it (`interrupted`), an abort is a crash.
 
-    `is_silent`: it had no text and no tool call. That is a failure, unless the agent began the turn by itself.
-    `own_words` are the CLI's own answer, instead of the model's.
+    `is_silent`: it had no text and no tool call, a failure unless the agent began it. `own_words` are the CLI's answer.
     """
     if own_words and message.num_turns == 0:
         message = replace(message, is_error=True, result=own_words)

@@ -1,7 +1,4 @@
-"""Ingest turns that other programs recorded: check each, write it once, and have it curated.
-
-It never waits for the agent, and the agent never waits for it.
-"""
+"""Ingest turns that other programs recorded: check each, write it once, and have it curated."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ _OWN = "The session is this sprite's own, and is already in its log."
 class ObservationIngest:
     """Handle `observe` messages one at a time.
 
-    `turns_ended` is called when turns wait for curation; `private_text` creates the tracker of a conversation's
-    private words. Turns of the sprite's workspace, `own_project`, are the person's own.
+    `turns_ended` is called when turns wait for curation; `private_text` tracks a conversation's private words.
     """
 
     def __init__(
@@ -48,10 +44,7 @@ class ObservationIngest:
         self._reading = threading.Lock()
 
     async def take(self, message: Observe) -> Observed:
-        """Check a message's turns, log the valid ones, and return counts and refusals.
-
-        Raises PeerError if the source is invalid or there are too many turns.
-        """
+        """Log the valid turns of a message; return counts and refusals. PeerError for its source or too many turns."""
         source = checked_source(message.source)
         if len(message.turns) > MAX_OBSERVED_TURNS:
             raise PeerError(
@@ -61,7 +54,7 @@ class ObservationIngest:
         try:
             project = others_project(message.project, self._own_project)
         except PeerError as error:
-            return Observed(0, 0, [_refused(turn.external_id, str(error)) for turn in message.turns])
+            return Observed(0, 0, [RefusedTurn(turn.external_id, str(error)) for turn in message.turns])
         async with self._one_call:
             return await self._take(source, project, message)
 
@@ -72,7 +65,7 @@ class ObservationIngest:
         wanted = []
         for turn in message.turns:
             if session_name(source, turn.session) in own:
-                refused.append(_refused(turn.external_id, _OWN))
+                refused.append(RefusedTurn(turn.external_id, _OWN))
             elif turn.session not in recorded_here:
                 wanted.append(turn)
         known = len(message.turns) - len(refused) - len(wanted)
@@ -95,7 +88,7 @@ class ObservationIngest:
                 try:
                     taken.append(logged(source, project, turn, heard, now))
                 except PeerError as error:
-                    refused.append(_refused(turn.external_id, str(error)))
+                    refused.append(RefusedTurn(turn.external_id, str(error)))
         return taken, refused
 
     def _confidences_of(self, session: str) -> PrivateText:
@@ -104,7 +97,3 @@ class ObservationIngest:
         while len(self._conversations) > MAX_CONVERSATIONS:
             self._conversations.popitem(last=False)
         return heard
-
-
-def _refused(external_id: str, why: str) -> RefusedTurn:
-    return RefusedTurn(external_id, why)

@@ -72,23 +72,18 @@ async def _list(view: MemoryView, request: Lists) -> wire.AnyMemoryResult:
 
 async def _file(view: MemoryView, request: wire.FileRequest, scratch: Path) -> wire.FileResult:
     project = view.project(request.project)
-    result = await _whole_file(view, request, scratch)
+    if request.version is not None:
+        found = await view.file_version(request.name, request.version)
+        result = wire.FileResult(request.name, found.content, found.version)
+    elif request.as_of is not None:
+        result = wire.FileResult(request.name, *await view.file_at(request.name, request.as_of, scratch))
+    else:
+        result = wire.FileResult(request.name, *await view.file(request.name))
+        if (drift := (await view.drift()).get(request.name)) is not None:
+            result.drift, result.drifted = drift.content, drifted(drift)
     if request.project is not None:
         result.content = shown_to(request.name, result.content, [project] if project else [])
     return result
-
-
-async def _whole_file(view: MemoryView, request: wire.FileRequest, scratch: Path) -> wire.FileResult:
-    if request.version is not None:
-        found = await view.file_version(request.name, request.version)
-        return wire.FileResult(request.name, found.content, found.version)
-    if request.as_of is not None:
-        return wire.FileResult(request.name, *await view.file_at(request.name, request.as_of, scratch))
-    content, version = await view.file(request.name)
-    drift = (await view.drift()).get(request.name)
-    if drift is None:
-        return wire.FileResult(request.name, content, version)
-    return wire.FileResult(request.name, content, version, drift.content, drifted(drift))
 
 
 async def _around(view: MemoryView, request: wire.AroundRequest) -> wire.AroundResult:
@@ -110,10 +105,7 @@ async def _learnings(view: MemoryView, request: wire.LearningsRequest) -> wire.L
 
 
 def cut_to_fit(sync: messages.StateSync) -> messages.StateSync:
-    """Shorten a `state_sync` until it fits one frame.
-
-    Drop old chat lines first, then old events of the running turn, then archived cards, then the oldest cards.
-    """
+    """Shorten a `state_sync` until it fits one frame."""
     while len(encode(sync)) > messages.MAX_FRAME_BYTES:
         if len(sync.chat) > 1:
             sync.chat = sync.chat[(len(sync.chat) + 1) // 2 :]
@@ -176,30 +168,22 @@ async def act(
     view: MemoryView,
     request: wire.AddActionRequest | wire.UpdateActionRequest | wire.ResolveActionRequest,
 ) -> wire.AnyMemoryResult | messages.Error:
-    """Make a person's change of an action. If it is outdated, return an error with the current action.
+    """Make a person's change of an action; an outdated one gets an error with the current action.
 
     Raises PeerError for an invalid change: see `Actions`.
     """
     try:
-        return await _act(actions, view, request)
+        match request:
+            case wire.AddActionRequest(content, due, rrule, tz, priority):
+                made = await actions.add(content, by="person", due=due, rrule=rrule, tz=tz, priority=priority)
+                return wire.AddActionResult(action_row(made), await view.actions())
+            case wire.UpdateActionRequest(action_id, content, due, rrule, tz, priority, seen):
+                changed = await actions.update(
+                    action_id, by="person", content=content, due=due, rrule=rrule, tz=tz, priority=priority, seen=seen
+                )
+                return wire.UpdateActionResult(action_row(changed), await view.actions())
+            case wire.ResolveActionRequest(action_id, status, seen):
+                await actions.resolve(action_id, status, by="person", seen=seen)
+                return wire.ResolveActionResult(await view.actions())
     except StaleActionError as error:
         return messages.Error(error.code, str(error), action=action_row(error.action))
-
-
-async def _act(
-    actions: Actions,
-    view: MemoryView,
-    request: wire.AddActionRequest | wire.UpdateActionRequest | wire.ResolveActionRequest,
-) -> wire.AnyMemoryResult:
-    match request:
-        case wire.AddActionRequest(content, due, rrule, tz, priority):
-            made = await actions.add(content, by="person", due=due, rrule=rrule, tz=tz, priority=priority)
-            return wire.AddActionResult(action_row(made), await view.actions())
-        case wire.UpdateActionRequest(action_id, content, due, rrule, tz, priority, seen):
-            changed = await actions.update(
-                action_id, by="person", content=content, due=due, rrule=rrule, tz=tz, priority=priority, seen=seen
-            )
-            return wire.UpdateActionResult(action_row(changed), await view.actions())
-        case wire.ResolveActionRequest(action_id, status, seen):
-            await actions.resolve(action_id, status, by="person", seen=seen)
-            return wire.ResolveActionResult(await view.actions())

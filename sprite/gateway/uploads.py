@@ -1,7 +1,4 @@
-"""Uploads in chunks: collected aside, then moved to documents/ in one step, never over another file.
-
-Knows the workspace's folders, but no connections.
-"""
+"""Uploads in chunks: collected aside, then moved to documents/ in one step, never over another file."""
 
 from __future__ import annotations
 
@@ -51,10 +48,7 @@ class Uploads:
         clear(self._parts)
 
     async def take(self, chunk: FileUpload) -> str | None:
-        """Add a chunk to its upload. After the last one, return the file's path below the workspace, else None.
-
-        Raises PeerError for a chunk out of order, too much data, or data that is not base64.
-        """
+        """Add a chunk to its upload. After the last one, return the file's path below the workspace, else None."""
         if len(chunk.upload_id) > MAX_ID_CHARS:
             raise PeerError(f"An upload's id may have at most {MAX_ID_CHARS} characters.")
         async with self._one_chunk:

@@ -1,7 +1,6 @@
-"""Keep the VM awake while there is work: a frozen VM loses its connections and stalls its turn.
+"""Keep the VM awake while there is work, through the Tasks API on a socket inside the VM.
 
-Sprites VMs sleep without traffic; the Tasks API on a socket inside the VM delays that. Without such a socket the
-machine does not sleep, and this module does nothing.
+A Sprites VM sleeps without traffic; frozen, it loses its connections and stalls its turn.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ _DONE = frozenset({200, 201, 202, 204, 404})
 
 @asynccontextmanager
 async def kept_awake(path: Path, is_busy: Callable[[], bool], on_death: Callable[[], None]) -> AsyncIterator[None]:
-    """While the block runs, keep the VM awake whenever `is_busy` returns True.
-
-    `path` is the socket of the Tasks API; without it, do nothing.
-    """
+    """Keep the VM awake whenever `is_busy` returns True, while the block runs and the API's socket `path` exists."""
     if not path.exists():
         yield
         return
@@ -59,10 +55,7 @@ async def _hold_while(path: Path, is_busy: Callable[[], bool]) -> None:
 
 
 class _TasksApi:
-    """Call the Tasks API. Each call returns whether it succeeded; a failure is logged once until it works again.
-
-    Work continues in any case: at worst the VM sleeps, and the work resumes at the next wake.
-    """
+    """Call the Tasks API. Each call returns whether it succeeded; a failure is logged once until it works again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
