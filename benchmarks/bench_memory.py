@@ -222,7 +222,7 @@ async def secrets() -> None:
         async with open_transcript(path) as log:
             await log.start_session(SESSION)
             recorder = TurnRecorder(log, print)
-            recorder.begin_session(SESSION)
+            recorder.session_id = SESSION
             for number, plant in enumerate(plants):
                 recorder.open_mission(f"m{number}", plant.text)
                 await recorder.prompt_submitted(f"p{number}", plant.text)

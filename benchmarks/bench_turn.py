@@ -164,7 +164,7 @@ async def hooks(folder: Path) -> None:
     async with open_transcript(folder / "transcript.db") as transcript:
         recorder = TurnRecorder(transcript, print)
         await transcript.start_session("s")
-        recorder.begin_session("s")
+        recorder.session_id = "s"
         samples: dict[str, list[float]] = {"UserPromptSubmit": [], "PostToolUse": [], "Stop": []}
         result = {"stdout": "x" * 1500, "stderr": ""}
         for _ in range(300):

@@ -49,7 +49,7 @@ async def happened(stores: Stores, turns: list[dict[str, Any]]) -> list[int]:
         if wanted != session:
             session = wanted
             await stores.transcript.start_session(session)
-            recorder.begin_session(session)
+            recorder.session_id = session
         for step in range(turn.get("gap", 0)):
             await _turn(recorder, f"{number}.{step}", {"user": f"And number {step}?", "reply": f"That is {step}."})
         await _turn(recorder, str(number), turn)

@@ -42,8 +42,8 @@ from sprite.curation.processor import ObservationProcessor
 from sprite.errors import OperatorError
 from sprite.forget.forget import Forgetter
 from sprite.gateway.canvas import PersonsCanvas
-from sprite.gateway.connection import Connection, Leases, Port, Service, listening
-from sprite.gateway.dispatch import Gateway, Memory, UserFileChanges, Work
+from sprite.gateway.connection import Leases, Port, Service, listening
+from sprite.gateway.dispatch import Gateway, Memory, Work
 from sprite.gateway.ingest import ObservationIngest
 from sprite.gateway.uploads import Uploads
 from sprite.labels.outside import OutsideFiles
@@ -60,7 +60,7 @@ from sprite.sandbox.egress import EgressProxy
 from sprite.sandbox.hosts import HostGate, Moment
 from sprite.sandbox.model_door import model_door
 from sprite.scheduler.keep_awake import kept_awake
-from sprite.scheduler.scheduler import Allowance, Scheduler
+from sprite.scheduler.scheduler import Scheduler
 from sprite.search.meaning.meaning import Meaning, open_meaning
 from sprite.search.view import MemoryView
 from sprite.undo.undo import tracked
@@ -157,13 +157,13 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             _egress(settings, workspace, desk, lambda: Moment(session.id, runtime.turn_id, desk.label.is_exposed))
         )
         await runtime.restore(tracker)
-        scheduler = Scheduler(actions, transcript.curations, workspace, feed, runtime, Allowance(settings, workspace))
-        announce.when_actions_change(scheduler.changed)
+        scheduler = Scheduler(actions, transcript.curations, workspace, feed, runtime, settings)
+        announce.on_actions = scheduler.changed
         gateway = Gateway(
             settings,
             workspace,
             feed,
-            Work(runtime, rules, scheduler.run_due, actions, proxy, lambda: agent.boundary),
+            Work(runtime, rules, scheduler.run_due, actions, undoing, proxy, lambda: agent.boundary),
             Memory(
                 view,
                 projection,
@@ -177,7 +177,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
             ),
             PersonsCanvas(workspace, feed, private_text, sight),
             uploads,
-            UserFileChanges(user_files, undoing),
+            user_files,
         )
 
         # Load the redaction rules before any client can connect, so that no turn waits for them or fails for lack of
@@ -191,7 +191,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                     feed,
                     gateway.snapshot,
                     gateway.handle,
-                    runtime.expect_mission,
+                    runtime.spare.expect_mission,
                     Leases(workspace, await workspace.lease()),
                 ),
                 stop.set,
@@ -292,7 +292,7 @@ async def _at_work(
 ) -> AsyncIterator[None]:
     """While the block runs: curate turns left over, run missions and schedules, write boot files, embed turns."""
     await processor.take_up()
-    runtime.expect_mission()
+    runtime.spare.expect_mission()
     # Before the queue runs: withdraw missions of actions closed while the sprite was stopped.
     await scheduler.try_look()
     async with (
@@ -330,11 +330,8 @@ async def _embedding(
 async def _listening(
     settings: Settings, service: Service, on_death: Callable[[], None], shipping: Shipping
 ) -> AsyncIterator[Port]:
-    def make(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_known: Callable[[], None]) -> Connection:
-        return Connection(reader, writer, service, on_known)
-
     # From the listener on, a lack of descriptors must not end the sprite: open all other sockets before it.
-    async with model_door(settings), listening(settings.host, settings.port, make, on_death) as port:
+    async with model_door(settings), listening(settings.host, settings.port, service, on_death) as port:
         try:
             yield port
         finally:

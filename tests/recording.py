@@ -22,7 +22,7 @@ class Recording:
         self.transcript = transcript
         self.complaints: list[str] = []
         self.recorder = TurnRecorder(transcript, self.complaints.append)
-        self.recorder.begin_session(SESSION)
+        self.recorder.session_id = SESSION
 
     async def turns(self) -> list[Observation]:
         return await self.transcript.observations_after(0, 2**62)

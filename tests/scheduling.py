@@ -29,7 +29,7 @@ from sprite.memory.actions import Actions
 from sprite.memory.apply import Action
 from sprite.privacy.private_text import PrivateText
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
-from sprite.scheduler.scheduler import Allowance, Scheduler
+from sprite.scheduler.scheduler import Scheduler
 from sprite.workspace.database import MissionMoved, StoredMission, WorkspaceDB, open_workspace
 from sprite.workspace.feed import Feed
 from tests.memory_stores import Stores, open_stores
@@ -118,8 +118,7 @@ async def scheduling(folder: Path, clock: Clock | None = None, **settings: Any) 
         actions = Actions(stores.projection, stores.memory, clock=clock)
         runtime = _runtime(chosen, stores, workspace, feed)
         await runtime.restore()
-        allowance = Allowance(chosen, workspace, clock)
-        scheduler = Scheduler(actions, stores.transcript.curations, workspace, feed, runtime, allowance, clock)
+        scheduler = Scheduler(actions, stores.transcript.curations, workspace, feed, runtime, chosen, clock)
         yield Scheduling(clock, stores, actions, workspace, feed, runtime, scheduler, published)
 
 

@@ -1,8 +1,7 @@
 """Background work of the agent, as reported by the CLI (no I/O).
 
 The CLI lists its background work after each change. That list is authoritative and ends with the CLI, with one
-exception: a command whose end was reported is over even if a list still contains it. The turn that began each agent
-is recorded, so that its later questions are not attributed to the current turn.
+exception: a command whose end was reported is over even if a list still contains it.
 """
 
 from __future__ import annotations
@@ -25,23 +24,20 @@ _OVER = frozenset({"completed", "failed", *_STOPPED})
 
 
 class Background:
-    """Track the agent's background work. `watch` registers a callback that runs after each change."""
+    """Track the agent's background work. `on_change` is called after each change."""
 
     def __init__(self, discreet: Discreet) -> None:
         self._discreet = discreet
         self._works: dict[str, BackgroundWork] = {}
         #: When each was first seen. An agent that waits for its own background work leaves the list and returns.
         self._since: dict[str, float] = {}
+        #: The turn that began each agent, so that its later questions are not attributed to the current turn.
         self._begun_by: dict[str, str | None] = {}
         self._calls: set[str] = set()
         #: Commands whose end was reported. The end of an agent may be reported several times.
         self._over: set[str] = set()
         self._stopping: dict[str, asyncio.Future[bool]] = {}
-        self._on_change: Callable[[], None] | None = None
-
-    def watch(self, on_change: Callable[[], None]) -> None:
-        """Set the callback for changes of background work."""
-        self._on_change = on_change
+        self.on_change: Callable[[], None] = lambda: None
 
     def works(self) -> list[BackgroundWork]:
         """Return the current background work, oldest first."""
@@ -58,13 +54,11 @@ class Background:
         works = {task_id: self._works.get(task_id) or self._work(task_id, task) for task_id, task in listed.items()}
         if works.keys() != self._works.keys():
             self._works = works
-            self._tell()
+            self.on_change()
 
     def started(self, task_id: str, call_id: str) -> None:
-        """Record the tool call that began background work.
-
-        Calls that a turn waits for are ignored: the CLI's list does not contain them.
-        """
+        """Record the tool call that began background work."""
+        # The CLI's list has no call that a turn waits for.
         if task_id in self._works:
             self._calls.add(call_id)
 
@@ -77,7 +71,7 @@ class Background:
         if status in _OVER and work is not None and work.kind == "command":
             self._over.add(task_id)
             self._works = {other: kept for other, kept in self._works.items() if other != task_id}
-            self._tell()
+            self.on_change()
 
     def clear(self) -> list[BackgroundWork]:
         """Delete all background work, because the CLI has ended; return the work that was running."""
@@ -88,7 +82,7 @@ class Background:
         for kept in (self._works, self._since, self._begun_by, self._calls, self._over):
             kept.clear()
         if works:
-            self._tell()
+            self.on_change()
         return works
 
     # --- what others ask ---
@@ -98,11 +92,7 @@ class Background:
         return self._begun_by.get(agent_id) if agent_id is not None else None
 
     def has(self, within: str | None, calls: Iterable[str]) -> bool:
-        """Return whether a message belongs to a background agent.
-
-        `within` is the tool call that began the message's agent. The message's own `calls` are recorded,
-        because each may begin another agent.
-        """
+        """Return whether the agent that a tool call began (`within`) works in the background; it makes `calls`."""
         if within not in self._calls:
             return False
         # Each call may begin another agent.
@@ -123,10 +113,6 @@ class Background:
         kind = _KINDS.get(str(task.get("task_type")), "task")
         title = cut(" ".join(str(task.get("description") or kind).split()), MAX_TITLE_CHARS, self._discreet)
         return BackgroundWork(task_id, kind, title, self._since.setdefault(task_id, time.time()))
-
-    def _tell(self) -> None:
-        if self._on_change is not None:
-            self._on_change()
 
 
 #: Consecutive turns that the agent may begin by itself.

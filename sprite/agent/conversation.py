@@ -1,7 +1,6 @@
 """One conversation with the agent: the SDK client, its CLI process, and the only reader of its stream.
 
-Use it from one task only (the runtime's), as the SDK requires. It knows nothing of missions, memory or clients: it
-receives hooks, tools and callbacks, and reports the death of the CLI.
+Use it from one task only (the runtime's), as the SDK requires.
 """
 
 from __future__ import annotations
@@ -75,11 +74,7 @@ COMPACT_COMMAND = "/compact"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options of one conversation: its tools, hooks, permission callback and CLI program.
-
-    `connections` is None without a bridge, `can_use_tool` except in `ask` mode, and `cli_path` for the SDK's own
-    CLI.
-    """
+    """Options of one conversation: its tools, hooks, permission callback and CLI program (None for the SDK's own)."""
 
     tools: list[sdk.SdkMcpTool[Any]]
     connections: ConnectionTools | None
@@ -221,10 +216,7 @@ class Conversation:
                 )
 
     async def _end_when_stopped(self) -> None:
-        """Check the CLI repeatedly; kill it if it was stopped (SIGSTOP) or the disk is almost full.
-
-        The reader of its output then ends the turn.
-        """
+        """Kill the CLI if it was stopped (SIGSTOP) or the disk is almost full. The reader then ends the turn."""
         looks = 0
         while self.alive:
             await asyncio.sleep(LOOK_SECONDS)
@@ -252,6 +244,12 @@ class Conversation:
         bypass = self._settings.permissions == "bypass"
         configured = self._settings.models
         model = model or next(iter(configured), None)
+        # A sandbox ends with this process by itself. The agent on a VM may install packages.
+        cli = self._equipment.cli_path or wrapped(BUNDLED_CLI, self._settings.run, SCRIPT, gains_privileges=bypass)
+        env = cli_environment(self._settings, self._settings.cli_state)
+        if bypass and is_root():
+            # The CLI refuses to bypass permissions as root unless the machine is declared a sandbox.
+            env["IS_SANDBOX"] = "1"
         return sdk.ClaudeAgentOptions(
             cwd=self._settings.workspace,
             system_prompt={"type": "file", "path": str(self._prompt_file)},
@@ -262,7 +260,7 @@ class Conversation:
             tools=TOOLS if self._settings.agent_usd is None else ["Bash"],
             disallowed_tools=NO_AGENTS,
             settings=json.dumps(CLI_SETTINGS),
-            cli_path=self._cli(),
+            cli_path=cli,
             resume=resume,
             max_turns=MAX_TURNS,
             max_budget_usd=self._settings.agent_usd,
@@ -277,25 +275,12 @@ class Conversation:
             extra_args={"thinking-display": "summarized"},
             max_buffer_size=MAX_MESSAGE_BYTES,
             stderr=lambda line: self._stderr.append(line.strip()),
-            env=self._environment(),
+            env=env,
         )
-
-    def _cli(self) -> Path | None:
-        """Return the program to start, or None for the SDK's."""
-        # A sandbox ends with this process by itself. The agent on a VM may install packages.
-        gains = self._settings.permissions == "bypass"
-        return self._equipment.cli_path or wrapped(BUNDLED_CLI, self._settings.run, SCRIPT, gains_privileges=gains)
-
-    def _environment(self) -> dict[str, str]:
-        env = cli_environment(self._settings, self._settings.cli_state)
-        if self._settings.permissions == "bypass" and is_root():
-            # The CLI refuses to bypass permissions as root unless the machine is declared a sandbox.
-            env["IS_SANDBOX"] = "1"
-        return env
 
 
 def full_disk(folder: Path) -> str | None:
-    """Return the reason, for a person, why the agent may not go on if the disk is almost full, else None."""
+    """Return as text why the agent may not go on if the disk is almost full, else None."""
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if free >= min(LEAST_FREE_BYTES, LEAST_FREE_PART * disk.f_blocks * disk.f_frsize):

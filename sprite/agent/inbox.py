@@ -1,7 +1,4 @@
-"""The queue of the agent: missions in order, and internal jobs that take their turn among them.
-
-Owns the queue and the set of withdrawn missions. It uses neither the agent nor the disk.
-"""
+"""The queue of the agent: missions in order, and internal jobs that take their turn among them."""
 
 from __future__ import annotations
 
@@ -33,12 +30,12 @@ class Inbox:
     """Queue missions and internal jobs from any task of the event loop. One worker calls `next`."""
 
     def __init__(self) -> None:
-        self._items: deque[StoredMission | InternalJob] = deque()
-        #: Unix time at which each item was queued.
-        self._put_at: deque[float] = deque()
+        #: Each item after the Unix time at which it was queued.
+        self._items: deque[tuple[float, StoredMission | InternalJob]] = deque()
         self._arrived = asyncio.Event()
         self._when_idle: Callable[[], Awaitable[None]] | None = None
-        self._taken_back: set[str] = set()
+        #: Withdrawn missions; they end as interrupted when their turn comes.
+        self.taken_back: set[str] = set()
         self._closed = False
 
     def __len__(self) -> int:
@@ -46,16 +43,16 @@ class Inbox:
 
     def missions(self) -> list[str]:
         """Return the queued missions in order, including withdrawn ones."""
-        return [item.id for item in self._items if isinstance(item, StoredMission)]
+        return [item.id for _, item in self._items if isinstance(item, StoredMission)]
 
     def queued(self) -> list[str]:
         """Return the queued missions that will run, in order."""
-        return [mission_id for mission_id in self.missions() if mission_id not in self._taken_back]
+        return [mission_id for mission_id in self.missions() if mission_id not in self.taken_back]
 
     @property
     def waiting_since(self) -> float | None:
         """Unix time at which the oldest queued item was put, or None if the queue is empty."""
-        return self._put_at[0] if self._put_at else None
+        return self._items[0][0] if self._items else None
 
     def check_room(self) -> None:
         """Raise PeerError if the queue of missions is full."""
@@ -64,8 +61,7 @@ class Inbox:
 
     def put(self, item: StoredMission | InternalJob) -> None:
         """Append a mission or an internal job."""
-        self._items.append(item)
-        self._put_at.append(time.time())
+        self._items.append((time.time(), item))
         self._arrived.set()
 
     async def in_turn(self, work: Callable[[], Awaitable[_T]]) -> _T:
@@ -82,17 +78,10 @@ class Inbox:
 
     def take_back(self, mission_id: str) -> bool:
         """Withdraw a queued mission: it ends as interrupted when its turn comes. Return False if it is not queued."""
-        if mission_id not in self.queued():
-            return False
-        self._taken_back.add(mission_id)
-        return True
-
-    def was_taken_back(self, mission_id: str) -> bool:
-        """Return whether the mission that is about to run was withdrawn. Ask only once."""
-        if mission_id not in self._taken_back:
-            return False
-        self._taken_back.discard(mission_id)
-        return True
+        is_queued = mission_id in self.queued()
+        if is_queued:
+            self.taken_back.add(mission_id)
+        return is_queued
 
     async def next(self) -> StoredMission | InternalJob | None:
         """Wait for the next item and remove it. Return None once the inbox is closed, even if items remain."""
@@ -102,10 +91,7 @@ class Inbox:
                 return InternalJob(work, asyncio.get_running_loop().create_future())
             self._arrived.clear()
             await self._arrived.wait()
-        if self._closed:
-            return None
-        self._put_at.popleft()
-        return self._items.popleft()
+        return None if self._closed else self._items.popleft()[1]
 
     def close(self) -> None:
         """Stop returning items. Queued missions are on disk and run after the next start."""

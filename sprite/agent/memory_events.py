@@ -21,13 +21,13 @@ class MemoryEvents:
     """Announce changes of memory to clients. Call it with each change; a task of its own reads the changed rows."""
 
     def __init__(self, feed: Feed, memory: MemoryDB, view: MemoryView, on_change: Callable[[], None]) -> None:
-        """Create the announcer. `on_change` is called at once with each change."""
         self._feed = feed
         self._memory = memory
         self._view = view
+        #: These are called for each change, for a change of actions, and for one that proposes rules.
         self._on_change = on_change
-        self._tell_of_actions: Callable[[], None] = lambda: None
-        self._offer_rules: Callable[[Change], Awaitable[None]] | None = None
+        self.on_actions: Callable[[], None] = lambda: None
+        self.on_proposal: Callable[[Change], Awaitable[None]] | None = None
         #: None ends the task.
         self._changes: asyncio.Queue[Change | None] = asyncio.Queue()
 
@@ -36,15 +36,7 @@ class MemoryEvents:
         self._changes.put_nowait(change)
         self._on_change()
         if change.actions:
-            self._tell_of_actions()
-
-    def when_actions_change(self, tell: Callable[[], None]) -> None:
-        """Set the callback for changes of actions."""
-        self._tell_of_actions = tell
-
-    def when_rules_are_proposed(self, offer: Callable[[Change], Awaitable[None]]) -> None:
-        """Set the callback for a change that proposes rules."""
-        self._offer_rules = offer
+            self.on_actions()
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
@@ -74,8 +66,8 @@ class MemoryEvents:
             for action_id in change.actions:
                 if (action := await self._memory.action(action_id)) is not None:
                     self._feed.publish(ActionUpdate(action_row(action)))
-            if change.proposed and self._offer_rules is not None:
-                await self._offer_rules(change)
+            if change.proposed and self.on_proposal is not None:
+                await self.on_proposal(change)
         except Exception:
             # A failed announcement must not stop the following ones.
             log.exception("a change of memory could not be announced")

@@ -1,7 +1,6 @@
 """The agent as seen by the runtime: everything that needs the SDK, set up for one conversation at a time.
 
-Imported after the listener has started, because the SDK takes half a second. Code that must answer earlier must not
-import this module.
+Imported after the listener has started, because the SDK takes half a second.
 """
 
 from __future__ import annotations
@@ -24,13 +23,7 @@ from claude_agent_sdk.types import (
 
 from sprite.agent.background import Background
 from sprite.agent.conversation import AgentOptions, Conversation
-from sprite.agent.permissions import (
-    ALLOWED,
-    ANSWER_TIMEOUT_SECONDS,
-    Call,
-    DeniedError,
-    word_of_sandbox,
-)
+from sprite.agent.permissions import ALLOWED, ANSWER_TIMEOUT_SECONDS, Call, DeniedError, word_of_sandbox
 from sprite.agent.rules import RuleDesk
 from sprite.agent.tools.canvas import canvas_reader, canvas_tools
 from sprite.agent.tools.connections import ConnectionTools
@@ -142,8 +135,7 @@ class Agent:
             await self._capture(message)
             if (usd := costs.take(message)) and not self._settings.is_free:
                 listener.paid(usd)
-            _note_background(message, listener)
-            await self._follow_work(message)
+            await self._follow_work(message, listener)
             if not _is_of_background(message, listener.background):
                 discreet = self._recorder.private_text.others
                 for event in await off_loop(WORDS * size_of_calls(message), list, events_of(message, discreet, calls)):
@@ -170,19 +162,18 @@ class Agent:
             begins=self._watch.begins,
             before_compaction=listener.before_compaction,
             news=listener.news,
-            deeds=self._deeds,
+            deeds=self._user_files.tell_deeds,
             origin_of=self._desk.label.tool_ended,
         )
         rules = partial(self._refusal_by_rule, listener)
         guard = guarding(self._guard, self._watch.begins, rules, self._begins_asked)
         hooks["PreToolUse"] = [guard, *hooks.get("PreToolUse", [])]
+        url = self._settings.connections
         equipment = AgentOptions(
             tools=self._tools(listener),
-            connections=ConnectionTools(at, binds=self._desk.label.asks)
-            if (at := self._settings.connections)
-            else None,
+            connections=ConnectionTools(url, binds=self._desk.label.asks) if url else None,
             hooks=hooks,
-            can_use_tool=None if self._settings.permissions == "bypass" else self._asker(listener),
+            can_use_tool=None if self._settings.permissions == "bypass" else partial(self._may_use, listener),
             cli_path=agent_command(self._settings, self._boundary),
         )
         return Conversation(
@@ -211,19 +202,24 @@ class Agent:
             waits=listener.turn_origin == "schedule",
         )
 
-    async def _deeds(self, prompt_id: str, prompt: str) -> str | None:
-        """Return the person's file changes since the last turn as prompt text; log them with the prompt's turn."""
-        return await self._user_files.tell_deeds(prompt, partial(self._recorder.noted, prompt_id))
-
-    async def _follow_work(self, message: sdk.Message) -> None:
+    async def _follow_work(self, message: sdk.Message, listener: AgentRuntime) -> None:
         """Track the end of a turn, and the start and end of background work."""
+        background = listener.background
         match message:
-            case sdk.TaskStartedMessage(task_id=task):
+            case sdk.TaskStartedMessage(task_id=task, tool_use_id=call_id):
+                if call_id is not None:
+                    self._recorder.agent_started(task, call_id)
+                    background.started(task, call_id)
                 await self._watch.begins(task)
-            case sdk.TaskNotificationMessage(task_id=task):
+            case sdk.TaskNotificationMessage(task_id=task, status=end):
+                background.ended(task, end)
                 await self._watch.ends(task)
-            case sdk.TaskUpdatedMessage(task_id=task, status=status) if status in TERMINAL_TASK_STATUSES:
-                await self._watch.ends(task)
+            case sdk.TaskUpdatedMessage(task_id=task, status=status):
+                background.ended(task, status)
+                if status in TERMINAL_TASK_STATUSES:
+                    await self._watch.ends(task)
+            case sdk.SystemMessage(subtype="background_tasks_changed", data={"tasks": list(tasks)}):
+                background.changed(tasks, listener.turn_id)
             case sdk.ResultMessage():
                 await self._watch.ends()
 
@@ -236,8 +232,6 @@ class Agent:
                         await self._recorder.text(block.text)
                     elif isinstance(block, sdk.ToolUseBlock):
                         await self._recorder.tool_started(block.id, block.name, block.input)
-            case sdk.TaskStartedMessage(task_id=agent_id, tool_use_id=str(tool_use_id)):
-                self._recorder.agent_started(agent_id, tool_use_id)
             case sdk.UserMessage(content=list(blocks)):
                 for block in blocks:
                     if isinstance(block, sdk.ToolResultBlock):
@@ -245,61 +239,40 @@ class Agent:
                             block.tool_use_id, block.content, is_error=bool(block.is_error)
                         )
 
-    def _asker(
-        self, listener: AgentRuntime
-    ) -> Callable[
-        [str, dict[str, Any], sdk.ToolPermissionContext],
-        Awaitable[sdk.PermissionResultAllow | sdk.PermissionResultDeny],
-    ]:
-        async def ask(
-            tool: str, tool_input: dict[str, Any], context: sdk.ToolPermissionContext
-        ) -> sdk.PermissionResultAllow | sdk.PermissionResultDeny:
-            label, call_id = self._desk.label, context.tool_use_id
-            is_asked = bool(label.asked_words(tool, tool_input, call_id))
-            if (tool.startswith(OWN_TOOLS) or tool == FIND_TOOLS_CALL) and not is_asked:
-                return sdk.PermissionResultAllow()
-            begun_by = listener.background.turn_of(context.agent_id)
-            call = Call(tool, tool_input, label.folder_of(call_id), call_id)
-            # On a VM the sandbox does not confine the agent to its workspace.
-            if self._boundary.holds and not self._settings.vm_socket.exists():
-                word = word_of_sandbox(call, self._settings)
-                if word is not None and not (is_asked and word == ALLOWED):
-                    return sdk.PermissionResultAllow() if word == ALLOWED else sdk.PermissionResultDeny(message=word)
-            if self._desk.answers.get(call.tool_use_id or "") == "allow":
-                # The person has just let it run in spite of a rule.
-                return sdk.PermissionResultAllow()
-            try:
-                await self._desk.ask(
-                    begun_by or listener.turn_id,
-                    call,
-                    of_background=begun_by is not None,
-                    is_unattended=listener.turn_origin == "schedule",
-                )
-            except DeniedError as denied:
-                return sdk.PermissionResultDeny(message=str(denied))
-            # Give the CLI no rule: its rules cover more than the person was asked about.
+    async def _may_use(
+        self, listener: AgentRuntime, tool: str, tool_input: dict[str, Any], context: sdk.ToolPermissionContext
+    ) -> sdk.PermissionResult:
+        """Return whether a tool call may run; ask the person if necessary."""
+        label, call_id = self._desk.label, context.tool_use_id
+        is_asked = bool(label.asked_words(tool, tool_input, call_id))
+        if (tool.startswith(OWN_TOOLS) or tool == FIND_TOOLS_CALL) and not is_asked:
             return sdk.PermissionResultAllow()
-
-        return ask
+        begun_by = listener.background.turn_of(context.agent_id)
+        call = Call(tool, tool_input, label.folder_of(call_id), call_id)
+        # On a VM the sandbox does not confine the agent to its workspace.
+        if self._boundary.holds and not self._settings.vm_socket.exists():
+            word = word_of_sandbox(call, self._settings)
+            if word is not None and not (is_asked and word == ALLOWED):
+                return sdk.PermissionResultAllow() if word == ALLOWED else sdk.PermissionResultDeny(message=word)
+        if self._desk.answers.get(call.tool_use_id or "") == "allow":
+            # The person has just let it run in spite of a rule.
+            return sdk.PermissionResultAllow()
+        try:
+            await self._desk.ask(
+                begun_by or listener.turn_id,
+                call,
+                of_background=begun_by is not None,
+                is_unattended=listener.turn_origin == "schedule",
+            )
+        except DeniedError as denied:
+            return sdk.PermissionResultDeny(message=str(denied))
+        # Give the CLI no rule: its rules cover more than the person was asked about.
+        return sdk.PermissionResultAllow()
 
 
 def _maker(listener: AgentRuntime) -> tuple[Maker, str | None]:
     """Return the author of action changes in this turn (`agent`, or `schedule` in a schedule's turn), and its id."""
     return ("schedule" if listener.turn_origin == "schedule" else "agent"), listener.turn_id
-
-
-def _note_background(message: sdk.Message, listener: AgentRuntime) -> None:
-    background = listener.background
-    match message:
-        case sdk.TaskStartedMessage(task_id=task_id, tool_use_id=str(call_id)):
-            background.started(task_id, call_id)
-        case (
-            sdk.TaskUpdatedMessage(task_id=task_id, status=status)
-            | sdk.TaskNotificationMessage(task_id=task_id, status=status)
-        ):
-            background.ended(task_id, status)
-        case sdk.SystemMessage(subtype="background_tasks_changed", data={"tasks": list(tasks)}):
-            background.changed(tasks, listener.turn_id)
 
 
 def _is_of_background(message: sdk.Message, background: Background) -> bool:

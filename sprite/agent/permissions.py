@@ -1,7 +1,7 @@
 """Ask a person before a tool runs: send questions through the feed, match answers by request id.
 
 A question contains the call's whole unredacted input, because the agent could hide an action in any part left out.
-The feed stores a redacted copy on disk. This module uses neither connections nor the SDK's types.
+The feed stores a redacted copy on disk.
 """
 
 from __future__ import annotations
@@ -58,19 +58,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CommandRule:
-    """A rule that allows one command in one folder."""
+    """A rule that allows one command in one folder; `shown` is the command."""
 
     words: str
     call: Call
+    shown: str
 
     def covers(self, call: Call) -> bool:
         """Return whether this rule allows the call."""
         return (call.tool, call.cwd, deeds_of(call)) == (self.call.tool, self.call.cwd, deeds_of(self.call))
-
-    @property
-    def shown(self) -> str:
-        """The command, as shown to people."""
-        return str(self.call.input["command"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +76,7 @@ class FolderRule:
     words: str
     workspace: Path
     folder: Path
+    shown: str = ""
 
     def covers(self, call: Call) -> bool:
         """Return whether the call writes in the rule's folder, with links resolved now."""
@@ -89,11 +86,6 @@ class FolderRule:
         return target.parent == self.folder or (
             self.folder != self.workspace and target.parent.is_relative_to(self.folder)
         )
-
-    @property
-    def shown(self) -> str:
-        """Return an empty text: the rule has no command, and its description is complete."""
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +116,13 @@ class StandingRules:
         self._exposed: set[str] = set()
 
     def cover(self, call: Call, *, exposed: bool = False) -> bool:
-        """Return whether a rule already allows this call, with links resolved now.
-
-        `exposed`: the agent has read untrusted text. Then only rules that were added while exposed count.
-        """
+        """Return whether a rule allows this call, with links resolved now; if `exposed`, one added while exposed."""
         return any(
             rule.covers(call) for rule_id, (rule, _) in self._rules.items() if not exposed or rule_id in self._exposed
         )
 
     def offer(self, call: Call) -> Rule | None:
-        """Return the rule that "always" would add for this call, or None if no narrow rule fits.
-
-        Without a rule, "always" allows only this one call.
-        """
+        """Return the rule that "always" adds for this call, or None if none fits: then it allows only this call."""
         rule = self._command(call) if call.tool == _COMMANDS else _connection(call) or self._folder(call)
         return None if rule is None or len(self._rules) >= MAX_RULES or len(rule.words) > MAX_CHARS else rule
 
@@ -162,28 +148,26 @@ class StandingRules:
 
     def folder_of(self, call: Call) -> str | None:
         """Return the command's folder as shown to a person, or None for the workspace itself."""
-        if call.tool != _COMMANDS or call.cwd is None or call.cwd == self._workspace:
+        cwd, workspace = call.cwd, self._workspace
+        if call.tool != _COMMANDS or cwd is None or cwd == workspace:
             return None
-        return _relative(call.cwd, self._workspace)
+        return str(cwd.relative_to(workspace) if cwd.is_relative_to(workspace) else cwd)
 
     def _command(self, call: Call) -> CommandRule | None:
         command = call.input.get("command")
         if not isinstance(command, str) or len(command) > MAX_CHARS or call.cwd is None:
             return None
         folder = self.folder_of(call)
-        return CommandRule(f"this command in {folder}/" if folder else "this command", call)
+        return CommandRule(f"this command in {folder}/" if folder else "this command", call, command)
 
     def _folder(self, call: Call) -> FolderRule | None:
         workspace = self._workspace
         target = _written(call, workspace)
         if target is None:
             return None
-        folder = target.parent
-        where = (
-            "directly in the workspace"
-            if folder == workspace
-            else f"in {_relative(folder, workspace)}/ and its folders"
-        )
+        folder, where = target.parent, "directly in the workspace"
+        if folder != workspace:
+            where = f"in {folder.relative_to(workspace)}/ and its folders"
         return FolderRule(f"writing files {where}", workspace, folder)
 
 
@@ -230,10 +214,6 @@ def _is_plain(path: str) -> bool:
     )
 
 
-def _relative(folder: Path, workspace: Path) -> str:
-    return str(folder.relative_to(workspace)) if folder.is_relative_to(workspace) else str(folder)
-
-
 #: The answer of `word_of_sandbox` that lets a call run.
 ALLOWED = ""
 _ONLY_THE_WORKSPACE = (
@@ -254,13 +234,10 @@ _SCRATCH = Path("/tmp")  # noqa: S108 - the sandbox's own
 def word_of_sandbox(call: Call, settings: Settings) -> str | None:
     """Return what the sandbox decides about a call: ALLOWED, a refusal for the agent, or None to ask a person.
 
-    A person is asked about a new file that programs outside the sandbox would run. The file does not exist yet, so
-    the sandbox cannot make it read-only.
+    A person is asked about a new file that programs outside would run: the sandbox cannot make it read-only.
     """
-    if call.tool == _COMMANDS:
-        return ALLOWED
-    if call.tool == _FETCH and settings.egress_socket.exists():
-        # The egress proxy asks about the host.
+    # The egress proxy asks about the host of a page.
+    if call.tool == _COMMANDS or (call.tool == _FETCH and settings.egress_socket.exists()):
         return ALLOWED
     real, workspace = call.real_path, settings.workspace.resolve()
     if call.tool not in _WRITERS or real is None:
@@ -311,13 +288,10 @@ class PermissionBroker:
         is_unattended: bool = False,
         rule: str | None = None,
     ) -> None:
-        """Wait until a standing rule or a person's answer allows the call.
+        """Wait until a standing rule or a person's answer allows the call, else raise DeniedError.
 
-        Raises DeniedError on "deny", without a connected client, without an answer in time, or if the input
-        cannot be shown whole. A question `of_background` work stays open when its turn ends. A question of
-        `is_unattended` work waits for a client to connect, because a schedule may begin a turn while no client
-        is connected. With `rule`, the words of a person's rule that demands a question, the person is asked
-        even about calls that they always allow.
+        A question `of_background` work stays open when its turn ends, one of `is_unattended` work also without a
+        client. With `rule`, the words of a rule that demands a question, standing rules do not count.
         """
         exposed = self.label.is_exposed
         if rule is None and self.rules.cover(call, exposed=exposed):
@@ -351,10 +325,7 @@ class PermissionBroker:
             self.rules.add(always, exposed=exposed)
 
     async def ask_host(self, host: str, mission_id: str | None) -> messages.Decision:
-        """Return a person's answer about a host that a program of the agent connects to.
-
-        Raises HostRefusedError without a connected client, or without an answer in time.
-        """
+        """Return a person's answer about a host. HostRefusedError without a client, or without an answer in time."""
         if self._feed.audience == 0:
             raise HostRefusedError(f"No client is connected that could allow {host}.")
         request = messages.PermissionRequest(
@@ -420,18 +391,10 @@ class PermissionBroker:
         is_offered = {"always": request.always, "session": request.session}.get(decision, "") is not None
         answer.set_result(decision if is_offered else "allow")
 
-    def withdraw(self, mission_id: str) -> None:
-        """Deny the turn's open questions, except those of background work."""
+    def withdraw(self, mission_id: str | None = None) -> None:
+        """Deny the turn's open questions, except those of background work; without a turn, all questions."""
         for request_id, request in self._requests.items():
-            if request.mission_id == mission_id and not request.background:
-                self._deny(request_id)
-
-    def withdraw_all(self) -> None:
-        """Deny all open questions."""
-        for request_id in self._open:
-            self._deny(request_id)
-
-    def _deny(self, request_id: str) -> None:
-        answer = self._open[request_id]
-        if not answer.done():
-            answer.set_result("deny")
+            answer = self._open[request_id]
+            is_meant = mission_id is None or (request.mission_id == mission_id and not request.background)
+            if is_meant and not answer.done():
+                answer.set_result("deny")

@@ -64,7 +64,7 @@ class RuleDesk:
         #: The call that each rule stopped last, and the calls that may run once.
         self._stopped: dict[int, str] = {}
         self._passes: dict[int, str] = {}
-        announce.when_rules_are_proposed(self.heard)
+        announce.on_proposal = self.heard
 
     async def load(self) -> None:
         """Read the rules and the person's time zone again."""
@@ -78,8 +78,7 @@ class RuleDesk:
     async def refusal(self, call: Call, mission_id: str | None, *, of_background: bool, waits: bool) -> str | None:
         """Return the person's rule that forbids a call, as text for the agent, or None if the call may run.
 
-        If the rule demands a question, wait for the person's answer. With `waits`, the question stays open
-        without a client, because a schedule began the turn.
+        If the rule demands a question, wait for the answer. With `waits`, the question stays open without a client.
         """
         if not len(self._book):
             return None
@@ -125,10 +124,7 @@ class RuleDesk:
     # --- the person's word ---
 
     async def answer(self, number: int | None, word: RuleWord) -> None:
-        """Accept, dismiss, retire or override a rule, as the person says.
-
-        PeerError if there is no such rule, or its status does not allow the `word`.
-        """
+        """Apply the person's word to a rule. PeerError if there is no such rule, or its status does not allow this."""
         rule = self._rows.get(number or 0)
         if rule is None:
             raise PeerError(f"There is no rule {number}.", code="not_found")

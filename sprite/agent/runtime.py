@@ -1,7 +1,6 @@
 """The agent runtime: run missions one at a time, publish events, and hold one session after another.
 
-One task owns the conversation. A mission ends exactly once, with `complete`, `interrupted` or `error`. Its
-observation is in the log before the end is published. This module uses no sockets and no SQL.
+A mission ends exactly once. Its observation is in the log before the end is published.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TypeVar
 from msgspec import UnsetType
 
 from sprite.agent import mission_end
-from sprite.agent.background import Background, Unattended
+from sprite.agent.background import Unattended
 from sprite.agent.inbox import Inbox, InternalJob
 from sprite.agent.live_output import LiveOutput
 from sprite.agent.permissions import Call, DeniedError, PermissionBroker
@@ -84,7 +83,7 @@ class AgentRuntime:
         self._session = session
         self._desk = desk
         self._private_text = recorder.private_text
-        self._inbox = Inbox()
+        self.inbox = Inbox()
         self._stream = mission_end.TextStream(feed)
         #: Its task runs beside the missions.
         self.live_output = LiveOutput(
@@ -96,21 +95,13 @@ class AgentRuntime:
         self.plan_limits: list[shapes.PlanLimit] = []
         #: Whether a schedule began the newest mission.
         self._last_is_scheduled = False
-        self._when_scheduled_ends: Callable[[], None] | None = None
-        self._spare = PrewarmedAgent(self._inbox, session, self, settings.prewarm_seconds, make_way=self._end_rested)
+        #: Called at the end of a schedule's mission. Its rows may not be on disk yet.
+        self.on_schedule_end: Callable[[], None] = lambda: None
+        self.spare = PrewarmedAgent(session, self, settings.prewarm_seconds)
         self._unattended = Unattended(settings.background_timeout)
-        self._own = BackgroundTurns(
-            session,
-            recorder,
-            self._unattended,
-            publish=self._publish,
-            after_end=self._turn_ended,
-            count_changes=self._count_changes,
-            on_replaced=self._process_replaced,
-            on_paused=self._tell_session,
-        )
-        session.background.watch(self._tell_session)
-        desk.label.on_change = self._tell_session
+        self._own = BackgroundTurns(session, recorder, self._unattended, self)
+        self.background = session.background
+        self.background.on_change = desk.label.on_change = self.tell_session
         self._tracker: Tracker | None = None
 
     # --- what the gateway asks for ---
@@ -118,7 +109,7 @@ class AgentRuntime:
     @property
     def is_busy(self) -> bool:
         """Whether a turn runs or a mission waits."""
-        return self._turn is not None or self._own.current is not None or len(self._inbox) > 0
+        return self._turn is not None or self._own.current is not None or len(self.inbox) > 0
 
     @property
     def needs_machine(self) -> bool:
@@ -126,19 +117,14 @@ class AgentRuntime:
         held_until = self._held_until()
         return self.is_busy or (held_until is not None and time.time() < held_until)
 
-    @property
-    def model(self) -> str | None:
-        """The agent's model, as configured or reported by the CLI, or None until either is known."""
-        return self._session.model
-
     def session_state(self) -> shapes.SessionState:
         """Return the session state for clients."""
         return shapes.SessionState(
             session_id=self._session.id,
             started_at=self._session.started_at,
             turns=self._session.turns,
-            running_mission_id=self._running_id(),
-            queued=len(self._inbox.missions()),
+            running_mission_id=self._recorder.task_id if self._turn is None else self._turn.mission.id,
+            queued=len(self.inbox.missions()),
             busy=self.is_busy,
             background=self.background.works(),
             held_until=self._held_until(),
@@ -152,10 +138,6 @@ class AgentRuntime:
             label_binds=label.asks,
         )
 
-    def queued(self) -> list[str]:
-        """Return the queued missions in order, without withdrawn ones."""
-        return self._inbox.queued()
-
     async def submit(
         self,
         mission_id: str,
@@ -168,10 +150,9 @@ class AgentRuntime:
     ) -> int | None:
         """Store and queue a mission. Return the number of missions before it, or None if its id is known.
 
-        `asked_by` names the program that sent it, if no person did. `pasted` are the spans of `text` that were pasted,
-        `images` the paths of pictures.
+        `asked_by` names the program that sent it, if no person did. `images` are paths of pictures.
         """
-        self._inbox.check_room()
+        self.inbox.check_room()
         # The agent gets the original text. The stored text, which would run after a crash, is redacted.
         shown = await off_loop(WORDS * len(text), self._heard, Marked(text, pasted), by_person=asked_by is None)
         mission = StoredMission(
@@ -190,8 +171,8 @@ class AgentRuntime:
                 pasted=clipped(shown.pasted, CHAT_TEXT_CHARS),
             )
         )
-        before = len(self._inbox) + (self._turn is not None)
-        self._inbox.put(replace(mission, text=text, pasted=pasted, images=tuple(images)))
+        before = len(self.inbox) + (self._turn is not None)
+        self.inbox.put(replace(mission, text=text, pasted=pasted, images=tuple(images)))
         return before
 
     def _heard(self, message: Marked, *, by_person: bool) -> Marked:
@@ -201,33 +182,21 @@ class AgentRuntime:
 
     async def submit_scheduled(self, mission_id: str, action_id: int, due: float, *, text: str, said: str) -> bool:
         """Store and queue a schedule's mission; False if its id is known. Raises PeerError if the queue is full."""
-        self._inbox.check_room()
+        self.inbox.check_room()
         # Text of an action is already redacted; this covers any other text.
         text, said = self._private_text.others(text), self._private_text.others(said)
         mission = StoredMission(mission_id, text, None, "queued", None, "schedule", action_id, due)
         if not await self._workspace.accept_mission(mission, said):
             return False
         self._feed.publish(ChatSaid(mission_id, "user", said[:CHAT_TEXT_CHARS], time.time(), "schedule"))
-        self._inbox.put(mission)
+        self.inbox.put(mission)
         return True
 
     async def go_on(self) -> None:
         """Resume a paused session at the person's request. Do nothing if it is not paused."""
         if self._unattended.heard():
-            self._tell_session()
+            self.tell_session()
             await self.submit(str(uuid.uuid4()), GO_ON, None)
-
-    def take_back(self, mission_id: str) -> bool:
-        """Withdraw a queued mission: it will end as interrupted without running. Return False if it is not queued."""
-        return self._inbox.take_back(mission_id)
-
-    def when_scheduled_ends(self, tell: Callable[[], None]) -> None:
-        """Set the callback for the end of a schedule's mission. Its rows may not be on disk yet."""
-        self._when_scheduled_ends = tell
-
-    async def heartbeat(self) -> None:
-        """Wait until all missions that are queued now have ended."""
-        await self._inbox.in_turn(lambda: asyncio.sleep(0))
 
     async def new_session(self) -> list[shapes.Stopped]:
         """End the session after the queued missions, and curate the waiting turns. Return the work that was stopped."""
@@ -237,13 +206,13 @@ class AgentRuntime:
             stopped = [shapes.Stopped(own.id, "turn")] if own is not None else []
             stopped += [shapes.Stopped(work.id, work.kind) for work in self.background.works()]
             if self._unattended.heard():
-                self._tell_session()
+                self.tell_session()
             await self._end_session(SESSION_FLUSH_SECONDS)
-            self._tell_session()
+            self.tell_session()
             return stopped
 
-        stopped = await self._inbox.in_turn(end)
-        self._spare.expect_mission()
+        stopped = await self.inbox.in_turn(end)
+        self.spare.expect_mission()
         return stopped
 
     async def resume_session(self, session_id: str) -> None:
@@ -254,27 +223,20 @@ class AgentRuntime:
                 await self._end_session(SESSION_FLUSH_SECONDS)
                 await self._session.resume(session_id)
                 await self._desk.label.begins(session_id)
-                self._tell_session()
+                self.tell_session()
 
-        await self._inbox.in_turn(resume)
+        await self.inbox.in_turn(resume)
 
     async def choose_model(self, model: str | UnsetType | None, effort: shapes.Effort | UnsetType | None) -> None:
-        """Change the model and effort after the queued missions.
-
-        PeerError for an invalid name, or while background work runs.
-        """
+        """Change model and effort after the queued missions. PeerError for an invalid name or during other work."""
 
         async def choose() -> None:
             if self._own.current is not None or self.background.works():
                 raise PeerError("Work goes on in the background. Stop it, or wait for its end.", code="busy")
             await self._session.choose(model, effort)
-            self._tell_session()
+            self.tell_session()
 
-        await self._inbox.in_turn(choose)
-
-    async def between_turns(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        """Run a job after the queued missions."""
-        return await self._inbox.in_turn(work)
+        await self.inbox.in_turn(choose)
 
     async def at_rest(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run a job after the queued missions, with the session ended and no agent process."""
@@ -285,25 +247,20 @@ class AgentRuntime:
                 return await work()
 
         try:
-            return await self._inbox.in_turn(rest)
+            return await self.inbox.in_turn(rest)
         finally:
-            self._spare.expect_mission()
-
-    def expect_mission(self) -> None:
-        """Prewarm the agent, because a client connected that may send a mission."""
-        self._spare.expect_mission()
+            self.spare.expect_mission()
 
     async def interrupt(self, mission_id: str | None) -> list[shapes.Stopped]:
-        """Stop the named turn, or withdraw the named queued mission. Return what was stopped.
+        """Stop the named turn or withdraw the named queued mission; return what was stopped. PeerError if nothing was.
 
-        Without a name, stop the current mission, else the agent's own turn and its background work. Raises
-        PeerError if neither runs.
+        Without a name, stop the current mission, else the agent's own turn and its background work.
         """
         turn, own = self._turn, self._own.current
-        if mission_id is not None and self._inbox.take_back(mission_id):
+        if mission_id is not None and self.inbox.take_back(mission_id):
             return [shapes.Stopped(mission_id, "mission")]
         if turn is not None and mission_id in {None, turn.mission.id}:
-            turn.interrupt()
+            turn.interrupted.set()
             self._desk.withdraw(turn.mission.id)
             return [shapes.Stopped(turn.mission.id, "mission")]
         is_own = own is not None and mission_id in {None, own.id}
@@ -316,13 +273,13 @@ class AgentRuntime:
     # --- life ---
 
     async def restore(self, tracker: Tracker | None = None) -> None:
-        """Restore the state of an earlier process: its session, its queue, and missions that it was killed in.
+        """Restore an earlier process's session, its queue, and missions that it was killed in.
 
         `tracker` records the file changes of each turn.
         """
         self._tracker = tracker
         if tracker is not None:
-            self._recorder.watch_tools(tracker.tool_began, tracker.tool_ended)
+            self._recorder.tool_begins, self._recorder.tool_done = tracker.tool_began, tracker.tool_ended
             tracker.ask_about, tracker.on_changes = self._allows_held, self._desk.label.files_changed
         missions = await self._workspace.open_missions()
         await self._recorder.recover({mission.id for mission in missions if mission.may_begin_again})
@@ -331,18 +288,18 @@ class AgentRuntime:
             by_message = mission.origin != "agent"
             if turn is None and mission.session_id is not None and by_message and not mission.may_begin_again:
                 # Killed between its start and its first hook: only the message is known.
-                self._recorder.begin_session(mission.session_id)
+                self._recorder.session_id = mission.session_id
                 self._open(mission)
                 await self._recorder.close_mission("crashed")
                 turn = await self._transcript.turn_of(mission.id)
             if turn is None and by_message:
-                self._inbox.put(mission)
+                self.inbox.put(mission)
                 continue
             event = mission_end.left_open(mission.id, turn, mission.origin)
             outcome: Outcome = "crashed" if turn is None else turn.outcome
             said = "" if turn is None else turn.agent_response
             tools = mission_end.used_tools([] if turn is None else turn.tool_calls)
-            event.changes = await self._count_changes(mission.id)
+            event.changes = await self.count_changes(mission.id)
             self._feed.publish(
                 event, mission_end.rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools)
             )
@@ -352,12 +309,12 @@ class AgentRuntime:
         await self._desk.label.begins(self._session.id)
         if self._session.id is not None:
             # Background work belonged to the killed process, and clients may still show it.
-            self._tell_session()
+            self.tell_session()
 
     async def run(self) -> None:
         """Process the queue until it is closed or this task is cancelled; call `stop` first for a clean end."""
         try:
-            while (item := await self._inbox.next()) is not None:
+            while (item := await self.inbox.next()) is not None:
                 try:
                     await (self._run_mission(item) if isinstance(item, StoredMission) else self._run_errand(item))
                 except Exception:
@@ -375,10 +332,10 @@ class AgentRuntime:
     def stop(self) -> None:
         """Let `run` end: the turn is cut off and stored, the session ends, and many waiting turns are curated."""
         self._is_stopping = True
-        self._inbox.close()
+        self.inbox.close()
         if self._turn is not None:
             self._turn.cut_off()
-        self._desk.withdraw_all()
+        self._desk.withdraw()
 
     async def _run_errand(self, errand: InternalJob) -> None:
         try:
@@ -393,7 +350,7 @@ class AgentRuntime:
         if not errand.done.done():
             errand.done.set_result(value)
 
-    async def _end_rested(self) -> None:
+    async def end_rested(self) -> None:
         """End the session if it has been idle for too long and no background work runs."""
         if self._session.has_rested and self._own.current is None and not self.background.works():
             await self._end_session(SESSION_FLUSH_SECONDS)
@@ -417,8 +374,8 @@ class AgentRuntime:
         turn = self._turn = Turn(mission, self._session, self._recorder, self)
         self._processor.turn_began()
         self._last_is_scheduled = mission.origin == "schedule"
-        if self._inbox.was_taken_back(mission.id):
-            turn.interrupt()
+        if mission.id in self.inbox.taken_back:
+            turn.interrupted.set()
         try:
             if self._session.has_rested:
                 await self._end_session(SESSION_FLUSH_SECONDS)
@@ -427,7 +384,7 @@ class AgentRuntime:
             if self._tracker is not None:
                 await self._tracker.turn_began()
             if mission.asked_by is None and self._unattended.heard():
-                self._tell_session()
+                self.tell_session()
             effects: list[Effect] = [MissionMoved(mission.id, "running", self._session.id)]
             self._feed.publish(
                 events.Started(mission.id, mission.origin, mission.attempt + 1, self._session.id), effects
@@ -454,7 +411,8 @@ class AgentRuntime:
         origins = {path: label.outside.source_of(self._settings.workspace / path) for path in mission.images}
         pictures = {path: origin for path, origin in origins.items() if origin is not None}
         label.heard(text, pasted, asked_by, pictures.values(), is_persons=mission.origin == "person")
-        self._recorder.open_mission(mission.id, text, _trigger(mission), asked_by=asked_by, pasted=pasted)
+        trigger: Trigger = "schedule" if mission.origin != "person" else "user" if asked_by is None else "program"
+        self._recorder.open_mission(mission.id, text, trigger, asked_by=asked_by, pasted=pasted)
         for path, origin in pictures.items():
             self._recorder.pictured(path, PICTURE, origin)
 
@@ -473,37 +431,39 @@ class AgentRuntime:
 
     async def _end(self, turn: Turn, outcome: Outcome, event: events.AnyEnding) -> None:
         mission = turn.mission
-        event.changes = await self._count_changes(mission.id)
+        event.changes = await self.count_changes(mission.id)
         if isinstance(event, events.Complete):
             event.memory_found = turn.found
         if mission.origin == "person":
             # A schedule does not keep a session alive: without a person it would never become idle, and only grow.
-            self._session.turn_ended()
+            self._session.acted(turns=1)
         self._turn = None
         # A program that the turn left running may still ask for a host.
         self._desk.withdraw(mission.id)
         if mission.origin == "person" and self._unattended.ended(event):
-            self._tell_session()
+            self.tell_session()
         calls = [] if turn.observation is None else turn.observation.tool_calls
         tools = mission_end.used_tools(calls, self._desk.answers)
         self._desk.answers.clear()
         said = "\n\n".join(turn.texts)
         cost = mission_end.settled_and_estimated(turn.result, turn.cost_usd, turn.streamed_usd)
         effects = mission_end.rows(mission.id, outcome, said, event, origin=mission.origin, tools=tools, cost=cost)
-        self._publish(event, effects)
-        if mission.origin == "schedule" and self._when_scheduled_ends is not None:
-            self._when_scheduled_ends()
-        await self._turn_ended()
+        self.publish(event, effects)
+        if mission.origin == "schedule":
+            self.on_schedule_end()
+        await self.turn_ended()
 
-    async def _turn_ended(self) -> None:
+    async def turn_ended(self) -> None:
+        """Ask about held files, have the turn curated, and plan the end of an idle process."""
         if self._tracker is not None:
             self._tracker.ask()
         await self._processor.turn_ended()
         if seconds := self._settings.prewarm_seconds:
             # A little later, because timers and the clock differ.
-            asyncio.get_running_loop().call_later(seconds + 0.5, self._inbox.when_idle, self._session.rest)
+            asyncio.get_running_loop().call_later(seconds + 0.5, self.inbox.when_idle, self._session.rest)
 
-    async def _count_changes(self, turn_id: str) -> shapes.FileCounts | None:
+    async def count_changes(self, turn_id: str) -> shapes.FileCounts | None:
+        """Record and count the files that a turn changed."""
         if self._tracker is None:
             return None
         return await self._tracker.turn_ended(turn_id, is_live=bool(self.background.works()))
@@ -520,7 +480,8 @@ class AgentRuntime:
             return False
         return True
 
-    def _publish(self, event: events.AnyAgentEvent, effects: list[Effect]) -> None:
+    def publish(self, event: events.AnyAgentEvent, effects: list[Effect]) -> None:
+        """Publish an event with its database changes, after the text streamed before it."""
         self._stream.release()
         self._feed.publish(event, effects)
 
@@ -535,19 +496,15 @@ class AgentRuntime:
 
     def _slow(self) -> list[shapes.SlowWork]:
         work = self._feed.underway.open_work()
-        if (waiting_since := self._inbox.waiting_since) is not None:
+        if (waiting_since := self.inbox.waiting_since) is not None:
             work.append(shapes.SlowWork("queue", waiting_since))
         if (asking_since := self._processor.asking_since) is not None:
             work.append(shapes.SlowWork("model_call", asking_since))
         return shapes.oldest(shapes.slow(work, time.time()))
 
-    def _tell_session(self) -> None:
+    def tell_session(self) -> None:
+        """Tell clients the state of the session."""
         self._feed.publish(SessionUpdate(self.session_state()))
-
-    def _running_id(self) -> str | None:
-        if self._turn is not None:
-            return self._turn.mission.id
-        return self._recorder.task_id
 
     def _held_until(self) -> float | None:
         return self._unattended.held_until if self.background.works() else None
@@ -572,11 +529,6 @@ class AgentRuntime:
         return "schedule" if self._last_is_scheduled else "agent"
 
     @property
-    def background(self) -> Background:
-        """The background work."""
-        return self._session.background
-
-    @property
     def stack_id(self) -> str | None:
         """The card stack in which the running mission was sent."""
         return self._turn.mission.stack_id if self._turn else None
@@ -599,7 +551,7 @@ class AgentRuntime:
         own = self._own.current
         if own is not None and not self._is_in_mission():
             return own.is_interrupted
-        return self._turn is not None and self._turn.is_interrupted
+        return self._turn is not None and self._turn.interrupted.is_set()
 
     def paid(self, usd: float) -> None:
         """Add the cost of a model call, in US dollars, to the mission, or to the agent's unattended work."""
@@ -619,7 +571,7 @@ class AgentRuntime:
     async def happened(self, event: events.AnyAgentEvent) -> None:
         """Publish the next event of the current turn, and set its turn id."""
         if isinstance(event, events.Compacted):
-            self._session.compacted()
+            self._session.is_compacted = True
         elif isinstance(event, events.ModelChanged):
             self._recorder.noticed(event.text)
         turn = self._turn if self._is_in_mission() else self._own.current
@@ -633,7 +585,7 @@ class AgentRuntime:
         if isinstance(event, events.TextDelta | events.Thinking):
             self._stream.add(event)
         else:
-            self._publish(event, [])
+            self.publish(event, [])
 
     async def ended(self, result: mission_end.TurnResult) -> None:
         """Handle the end of a turn, as reported by the CLI: a mission's, or one that the agent began by itself."""
@@ -663,13 +615,14 @@ class AgentRuntime:
     async def died(self, reason: AgentError) -> None:
         """Handle the death of the CLI."""
         log.warning("%s %s", reason, reason.details)
-        self._process_replaced(reason)
+        self.process_replaced(reason)
         self.background.clear()
         await self._own.died(reason)
 
-    def _process_replaced(self, reason: AgentError) -> None:
+    def process_replaced(self, reason: AgentError) -> None:
+        """End the mission that may have been sent to the ended process."""
         if self._turn is not None:
-            self._turn.died(reason)
+            self._turn.end(None, reason)
 
     async def before_compaction(self) -> None:
         """Curate the waiting turns before the CLI compacts the context. The CLI waits for this to return."""
@@ -686,9 +639,3 @@ class AgentRuntime:
     def _is_in_mission(self) -> bool:
         """Return whether the agent works on the mission: it was sent, and no turn of background work runs before it."""
         return self._turn is not None and self._turn.asked and not self._recorder.in_task_turn
-
-
-def _trigger(mission: StoredMission) -> Trigger:
-    if mission.origin != "person":
-        return "schedule"
-    return "user" if mission.asked_by is None else "program"

@@ -1,8 +1,7 @@
-"""The session: its row in the log, and its conversation with the agent.
+"""The session: its row in the log, its cost, and its conversation with the agent.
 
-Owns the session's id, its cost so far, and the CLI's process. The process starts when a mission needs it, is
-resumed after it died, and closes with the session. The CLI's records of the session are then deleted. This module
-knows nothing of missions.
+The CLI's process starts when a mission needs it, is resumed after it died, and closes with the session. The CLI's
+records of the session are then deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from sprite.sandbox.sandbox import Boundary, find_boundary
 
 if TYPE_CHECKING:
     from sprite.agent.conversation import Conversation
-    from sprite.agent.inbox import Inbox
     from sprite.agent.options import Agent
     from sprite.agent.runtime import AgentRuntime
 
@@ -80,7 +78,8 @@ class Session:
         self._cli_session_id: str | None = None
         self._cli_cost_usd = 0.0
         self._last_active = 0.0
-        self._compacted = False
+        #: Whether a compaction removed memory from the agent's context: `news` then returns all changes.
+        self.is_compacted = False
         #: Whether the CLI does not know the session's earlier turns.
         self._is_new_to_cli = False
         #: Whether the conversation was prewarmed and has had no mission yet.
@@ -123,11 +122,7 @@ class Session:
     async def begin(self) -> None:
         """Start a session unless one is open."""
         if self.id is None:
-            session = await self._transcript.start_session(str(uuid.uuid4()))
-            self.id, self.started_at = session.id, session.started_at
-            self.turns, self._last_active = 0, session.started_at
-            self._cli_session_id = None
-        self._recorder.begin_session(self.id)
+            self._go_on(await self._transcript.start_session(str(uuid.uuid4())))
 
     async def resume(self, session_id: str) -> None:
         """Continue an ended session instead of the present one, which has ended. PeerError if there is none."""
@@ -140,7 +135,7 @@ class Session:
         self.id, self.started_at, self.turns = session.id, session.started_at, session.message_count
         self._last_active = session.last_active_at
         self.chosen_model, self.effort = session.model, session.effort
-        self._recorder.begin_session(session.id)
+        self._recorder.session_id = session.id
 
     async def choose(self, model: str | UnsetType | None, effort: Effort | UnsetType | None) -> None:
         """Use another model or effort from the next turn on. PeerError for an invalid name."""
@@ -154,13 +149,9 @@ class Session:
         # The CLI takes both at its start.
         await self.end_process()
 
-    def turn_ended(self) -> None:
-        """Count a mission's turn."""
-        self.turns += 1
-        self.acted()
-
-    def acted(self) -> None:
-        """Record activity, from which the session's idle time is counted."""
+    def acted(self, turns: int = 0) -> None:
+        """Add to the count of turns, and restart the session's idle time."""
+        self.turns += turns
         self._last_active = time.time()
 
     async def close(self, outcome: Outcome = "interrupted") -> None:
@@ -190,17 +181,12 @@ class Session:
             self._cli_session_id = cli_session_id
             await self._transcript.link_cli_session(self.id, cli_session_id)
 
-    def compacted(self) -> None:
-        """Record that a compaction removed memory from the agent's context: `news` then returns all changes."""
-        self._compacted = True
-
     async def news(self) -> str | None:
         """Return text for the next prompt: the person's canvas changes, or None if there is nothing new.
 
-        Once after a compaction, the text also has all changes of memory and the open canvas. A continued
-        session's new conversation gets its latest turns.
+        After a compaction it also has the changed memory and the canvas, in a new conversation the latest turns.
         """
-        was_compacted, self._compacted = self._compacted, False
+        was_compacted, self.is_compacted = self.is_compacted, False
         told = [self._boot_prompt.news(), await self.sight.canvas_again()] if was_compacted else []
         if self._is_new_to_cli:
             self._is_new_to_cli = False
@@ -249,7 +235,7 @@ class Session:
         agent = await self._load_agent()
         await self.sight.begins(anew=self._cli_session_id is None)
         await self._boot_prompt.write(self._settings.boot_prompt)
-        self._compacted = False
+        self.is_compacted = False
         try:
             conversation = await self._conversation(agent, listener)
         except AgentError:
@@ -283,35 +269,23 @@ class Session:
 
 
 class PrewarmedAgent:
-    """Prewarm at most one process; it ends after `seconds` without a mission. 0 disables prewarming.
+    """Prewarm at most one process; it ends after `seconds` without a mission. 0 disables prewarming."""
 
-    `make_way` ends an idle session first, so that the prewarmed process belongs to the next session.
-    """
-
-    def __init__(
-        self,
-        inbox: Inbox,
-        session: Session,
-        listener: AgentRuntime,
-        seconds: float,
-        *,
-        make_way: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._inbox = inbox
+    def __init__(self, session: Session, listener: AgentRuntime, seconds: float) -> None:
         self._session = session
         self._listener = listener
         self._seconds = seconds
-        self._make_way = make_way
         self._cooling: asyncio.TimerHandle | None = None
 
     def expect_mission(self) -> None:
         """Start the process once the queue is empty; return at once."""
         if self._seconds:
-            self._inbox.when_idle(self._warm_up)
+            self._listener.inbox.when_idle(self._warm_up)
 
     async def _warm_up(self) -> None:
         try:
-            await self._make_way()
+            # An idle session ends first, so that the process belongs to the next one.
+            await self._listener.end_rested()
             await self._session.warm_up(self._listener)
         except SpriteError as error:
             # The mission that tries again reports the error.
@@ -319,15 +293,14 @@ class PrewarmedAgent:
             return
         if self._cooling is not None:
             self._cooling.cancel()
-        loop, cool_down = asyncio.get_running_loop(), self._session.cool_down
-        self._cooling = loop.call_later(self._seconds, self._inbox.when_idle, cool_down)
+        when_idle = self._listener.inbox.when_idle
+        self._cooling = asyncio.get_running_loop().call_later(self._seconds, when_idle, self._session.cool_down)
 
 
 class LazyAgent:
-    """Import the agent's module in the background; `ready` returns the agent that `make` creates.
+    """Import the agent's module in the background; `make` creates the agent of it and the detected sandbox.
 
-    `make` receives the module and the detected sandbox. Without prewarming, the module is imported on demand,
-    because it takes 40 MB and most of a second.
+    Without prewarming, the module is imported on demand, because it takes 40 MB and most of a second.
     """
 
     def __init__(self, settings: Settings, make: Callable[..., Agent]) -> None:
@@ -364,7 +337,8 @@ class LazyAgent:
                     return
                 await self._try()
         finally:
-            self._fail(AgentError("The agent cannot be loaded; the sprite's log says why."))
+            if not self._attempt.done():
+                self._fail(AgentError("The agent cannot be loaded; the sprite's log says why."))
 
     async def _try(self) -> None:
         try:
@@ -375,19 +349,17 @@ class LazyAgent:
                 raise
             log.warning("the agent cannot be loaded now: %s", error)
             self._wanted.clear()
-            failed, self._attempt = self._attempt, asyncio.get_running_loop().create_future()
-            failed.set_exception(ShortageError())
-            # No task may be waiting for it, and asyncio would log an exception that was never retrieved.
-            failed.exception()
+            self._fail(ShortageError())
+            self._attempt = asyncio.get_running_loop().create_future()
             return
         log.log(logging.INFO if boundary.holds else logging.WARNING, "the agent's sandbox: %s", boundary.words)
         self.boundary = boundary
         self._attempt.set_result(self._make(module, boundary))
 
-    def _fail(self, error: AgentError) -> None:
-        if not self._attempt.done():
-            self._attempt.set_exception(error)
-            self._attempt.exception()
+    def _fail(self, error: SpriteError) -> None:
+        self._attempt.set_exception(error)
+        # No task may be waiting for it, and asyncio would log an exception that was never retrieved.
+        self._attempt.exception()
 
 
 def _imported() -> ModuleType:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from sprite.agent.background import Unattended
 from sprite.agent.mission_end import TurnResult, cut_off, ended, failed, rows, settled_and_estimated, used_tools
 from sprite.agent.session import Session
 from sprite.capture.recorder import TurnRecorder
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import TaskSet, is_set_within
 from sprite.errors import AgentError
 from sprite.log.transcript import NewObservation, Outcome
-from sprite.protocol.events import AnyAgentEvent, AnyEnding, Complete, Failed, Interrupted, Started
-from sprite.protocol.shapes import BackgroundWork, FileCounts, FoundHit, Stopped
-from sprite.workspace.database import Effect, StoredMission, TurnBegan
+from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted, Started
+from sprite.protocol.shapes import BackgroundWork, FoundHit, Stopped
+from sprite.workspace.database import StoredMission, TurnBegan
 
 if TYPE_CHECKING:
     from sprite.agent.runtime import AgentRuntime
@@ -38,7 +36,7 @@ BACKGROUND_TURN_SECONDS = 120.0
 
 
 class Turn:
-    """Run one mission's turn. Call `play` once; while it runs, report the end of the turn with `end` or `died`."""
+    """Run one mission's turn. Call `play` once; while it runs, report the end of the turn with `end`."""
 
     def __init__(
         self, mission: StoredMission, session: Session, recorder: TurnRecorder, listener: AgentRuntime
@@ -48,7 +46,8 @@ class Turn:
         self._listener = listener
         self._message_uuid = str(uuid.uuid4())
         self._started_at = time.monotonic()
-        self._interrupted = asyncio.Event()
+        #: Set to ask the turn to stop.
+        self.interrupted = asyncio.Event()
         #: Whether the sprite's shutdown ends it, rather than a person.
         self.is_cut_off = False
         #: Resolves to the CLI's result, or None if there will be none.
@@ -70,20 +69,11 @@ class Turn:
         #: The logged observation, once the turn has ended.
         self.observation: NewObservation | None = None
 
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether somebody asked to stop the turn."""
-        return self._interrupted.is_set()
-
-    def interrupt(self) -> None:
-        """Ask the turn to stop."""
-        self._interrupted.set()
-
     def cut_off(self) -> None:
         """Ask the turn to stop because the sprite ends. An earlier request by a person takes precedence."""
-        if not self.is_interrupted:
+        if not self.interrupted.is_set():
             self.is_cut_off = True
-            self.interrupt()
+            self.interrupted.set()
 
     def waits_for(self, result: TurnResult) -> bool:
         """Return whether a result ends this mission: it names the mission's message or, if interrupted, no message."""
@@ -93,35 +83,28 @@ class Turn:
             return True
         return not result.for_messages and not result.by_itself and not self._recorder.in_task_turn
 
-    def end(self, result: TurnResult | None) -> None:
-        """End the turn with the CLI's result, or None without one. Only the first call counts."""
+    def end(self, result: TurnResult | None, death: AgentError | None = None) -> None:
+        """End the turn with the CLI's result, or None without one, as after its `death`. Only the first call counts."""
         if not self._ended.done():
+            self._death = death or self._death
             self._ended.set_result(result)
-
-    def died(self, reason: AgentError) -> None:
-        """End the turn because the CLI has died."""
-        if not self._ended.done():
-            self._death = reason
-            self._ended.set_result(None)
 
     async def play(self) -> tuple[Outcome, AnyEnding]:
         """Send the mission to the agent and wait for its end."""
         mission_id = self.mission.id
         result = await self._result()
-        if result is None and not self.is_interrupted and not self._recorder.has_taken_up:
+        if result is None and not self.interrupted.is_set() and not self._recorder.taken_up.is_set():
             # The CLI had died while idle, and received nothing of this mission.
             self._ended = asyncio.get_running_loop().create_future()
             result = await self._result()
         if result is None:
-            if self.is_interrupted:
+            if self.interrupted.is_set():
                 return "interrupted", Interrupted(mission_id)
             return "error", failed(mission_id, self._death)
         self.result, self.cost_usd = result, self._session.cost_of_turn(result.total_cost_usd)
         if result.outcome == "crashed":
             # Ctrl-C signals the whole process group, and the CLI may abort before the sprite begins to stop.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(OUTSIDE_GRACE_SECONDS):
-                    await self._interrupted.wait()
+            await is_set_within(self.interrupted, OUTSIDE_GRACE_SECONDS)
             if self.mission.origin == "schedule":
                 return "error", failed(mission_id, AgentError("The agent was stopped from outside."))
             return "crashed", cut_off(mission_id, self.mission.origin)
@@ -139,16 +122,16 @@ class Turn:
         return result
 
     async def _ask(self) -> None:
-        if self.is_interrupted:
+        if self.interrupted.is_set():
             self.end(None)
             return
         conversation = await self._session.connected(self._listener)
         # A turn that the CLI began would swallow the mission, but each observation needs its own turn.
         async with TaskSet() as tasks:
             tasks.start(self._recorder.quiet(BACKGROUND_TURN_SECONDS), "quiet")
-            tasks.start(self._interrupted.wait(), "interrupted")
+            tasks.start(self.interrupted.wait(), "interrupted")
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if self.is_interrupted:
+        if self.interrupted.is_set():
             self.end(None)
             return
         self.asked = True
@@ -158,8 +141,8 @@ class Turn:
             await self._listener.died(error)
 
     async def _stop_when_asked(self) -> None:
-        await self._interrupted.wait()
-        await self._recorder.taken_up(SUBMIT_GRACE_SECONDS)
+        await self.interrupted.wait()
+        await is_set_within(self._recorder.taken_up, SUBMIT_GRACE_SECONDS)
         conversation = self._session.conversation
         if conversation is None:
             return
@@ -197,36 +180,18 @@ class OwnTurn:
 
 
 class BackgroundTurns:
-    """Run the turns that the agent begins by itself. `publish` emits an event with its database changes.
-
-    `after_end` is awaited after each end. `count_changes` records and counts the files that a turn changed.
-    `on_replaced` gets the reason when the process was ended to stop a turn, because a mission may have been sent to
-    it. `on_paused` is called when a turn was refused or stopped and the agent waits for the person.
-    """
+    """Run the turns that the agent begins by itself."""
 
     def __init__(
-        self,
-        session: Session,
-        recorder: TurnRecorder,
-        unattended: Unattended,
-        *,
-        publish: Callable[[AnyAgentEvent, list[Effect]], None],
-        after_end: Callable[[], Awaitable[None]],
-        count_changes: Callable[[str], Awaitable[FileCounts | None]],
-        on_replaced: Callable[[AgentError], None],
-        on_paused: Callable[[], None],
+        self, session: Session, recorder: TurnRecorder, unattended: Unattended, listener: AgentRuntime
     ) -> None:
         self._session = session
         self._recorder = recorder
         self._unattended = unattended
-        self._publish = publish
-        self._after_end = after_end
-        self._count_changes = count_changes
-        self._on_replaced = on_replaced
-        self._on_paused = on_paused
+        self._listener = listener
         self._turns: dict[str, OwnTurn] = {}
         self._guards = TaskSet()
-        recorder.watch_tasks(self._may_begin, self._began, self._ended)
+        recorder.may_begin, recorder.task_began, recorder.task_ended = self._may_begin, self._began, self._ended
 
     @property
     def current(self) -> OwnTurn | None:
@@ -276,24 +241,19 @@ class BackgroundTurns:
         return [Stopped(work.id, work.kind) for work in works if (end := ends[work.id]).done() and end.result()]
 
     async def _end_the_deaf(self, turn: OwnTurn) -> None:
-        try:
-            async with asyncio.timeout(INTERRUPT_GRACE_SECONDS):
-                await turn.over.wait()
-        except TimeoutError:
+        if not await is_set_within(turn.over, INTERRUPT_GRACE_SECONDS):
             log.warning("a turn that the agent had begun by itself did not stop; its process is replaced")
             await self._replace_process()
 
     async def _replace_process(self) -> None:
         await self._session.end_process()
-        self._on_replaced(AgentError("The agent's process did not stop when asked and was ended."))
+        # A mission may have been sent to the process.
+        self._listener.process_replaced(AgentError("The agent's process did not stop when asked and was ended."))
         await self._recorder.close_task("interrupted")
 
     async def _end_the_endless(self, turn: OwnTurn) -> None:
         seconds = self._unattended.turn_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                await turn.over.wait()
-        except TimeoutError:
+        if not await is_set_within(turn.over, seconds):
             hours = f"{seconds / 3600:.3g} hours"
             words = f"Sprite worked by itself for {hours} and was stopped. Tell it if it should continue."
             turn.bound = ("too_long", words)
@@ -304,7 +264,7 @@ class BackgroundTurns:
         if (turn := self.current) is not None:
             turn.streamed_usd += usd
         if self._unattended.paid(usd):
-            self._on_paused()
+            self._listener.tell_session()
             self._guards.start(self._stop_spending(), "stop spending")
 
     async def _stop_spending(self) -> None:
@@ -323,13 +283,13 @@ class BackgroundTurns:
         was_paused = self._unattended.paused is not None
         may_begin = self._unattended.may_begin()
         if not may_begin and not was_paused:
-            self._on_paused()
+            self._listener.tell_session()
         return may_begin
 
     def _began(self, turn_id: str) -> None:
         turn = self._turns[turn_id] = OwnTurn(turn_id)
         self._guards.start(self._end_the_endless(turn), "own turn bound")
-        self._publish(
+        self._listener.publish(
             Started(turn_id, "agent", session_id=self._session.id), [TurnBegan(turn_id, "agent", self._session.id)]
         )
 
@@ -340,7 +300,7 @@ class BackgroundTurns:
         turn.over.set()
         cost_usd = None if turn.result is None else self._session.cost_of_turn(turn.result.total_cost_usd)
         event = self._event(turn, observation, cost_usd)
-        event.changes = await self._count_changes(turn.id)
+        event.changes = await self._listener.count_changes(turn.id)
         effects = rows(
             turn.id,
             "error" if turn.bound is not None else observation.outcome,
@@ -352,9 +312,9 @@ class BackgroundTurns:
         )
         self._session.acted()
         if self._unattended.ended(event):
-            self._on_paused()
-        self._publish(event, effects)
-        await self._after_end()
+            self._listener.tell_session()
+        self._listener.publish(event, effects)
+        await self._listener.turn_ended()
 
     def _event(self, turn: OwnTurn, observation: NewObservation, cost_usd: float | None) -> AnyEnding:
         if turn.bound is not None:

@@ -1,7 +1,6 @@
 """The agent's knowledge of its canvas: which block versions it has seen, and which changes it was sent.
 
-A sprite has one instance. Sent changes are recorded in workspace.db when their turn has ended. After a crash in
-between, they are sent again.
+Sent changes are recorded in workspace.db when their turn has ended. After a crash in between, they are sent again.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ _PLAIN_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 def open_canvas(stacks: Sequence[Stack], cards: Sequence[Card], number: int) -> str | None:
-    """Render the open stacks and cards with their block ids, as far as they fit, or None if there are none.
-
-    `cards` are sorted by their last change, newest first; `number` is the count of all open cards.
-    """
+    """Render the open stacks and cards (newest first) as far as they fit; `number` is the count of all open cards."""
     names = {stack.stack_id: stack.name for stack in stacks if not stack.archived}
     if not names:
         return None
@@ -86,10 +82,7 @@ _PLACES = frozenset({"moved", "resized"})
 
 
 class CanvasContext:
-    """Track which blocks the agent has seen, and tell it about changes of the canvas.
-
-    Call `begins` for each of the agent's processes.
-    """
+    """Track which blocks the agent has seen, and tell it about changes of the canvas."""
 
     def __init__(self, workspace: WorkspaceDB) -> None:
         self._workspace = workspace
@@ -100,10 +93,9 @@ class CanvasContext:
         self._canvas: str | None = None
 
     async def begins(self, *, anew: bool) -> None:
-        """Register a new process of the agent. With `anew`, its boot prompt has the current canvas.
+        """Register a new process of the agent, which has seen no block in the user's version.
 
-        Otherwise all recorded changes are sent with the next prompt. In both cases the agent has seen no block
-        in the user's version.
+        With `anew`, its boot prompt has the canvas; else all recorded changes are sent with the next prompt.
         """
         self._seen.clear()
         changes = await self._workspace.canvas_changes() if anew else []
@@ -111,14 +103,13 @@ class CanvasContext:
 
     async def canvas(self) -> str | None:
         """Return the open canvas for a new session; see `open_canvas`."""
-        self._canvas = await self._open_canvas()
+        self._canvas = open_canvas(await self._workspace.stacks(), *await self._workspace.open_cards(MOST_CARDS))
         return self._canvas
 
     async def canvas_again(self) -> str | None:
         """Return the open canvas for the prompt after a compaction, or None if it is unchanged."""
         self._seen.clear()
-        canvas, before = await self._open_canvas(), self._canvas
-        self._canvas = canvas
+        before, canvas = self._canvas, await self.canvas()
         return None if canvas is None or canvas == before else part("open_canvas", canvas)
 
     # --- blocks that the agent has seen ---
@@ -167,9 +158,6 @@ class CanvasContext:
             self._heard_up_to = self._told_up_to
             if not await self._workspace.canvas_changes():
                 self._whole.clear()
-
-    async def _open_canvas(self) -> str | None:
-        return open_canvas(await self._workspace.stacks(), *await self._workspace.open_cards(MOST_CARDS))
 
     async def _line(self, change: CanvasChange, stacks: dict[str, Stack]) -> str | None:
         if change.stack_id is not None:

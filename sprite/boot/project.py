@@ -1,7 +1,6 @@
 """The boot text of another program's session: the user's files, its project's sections, and recent turns.
 
-The text is bounded, delimited as data and tagged, so that recordings of that session can exclude it. The sprite's own
-files (soul.md and os.md) are not included.
+The text is bounded, delimited as data and tagged, so that recordings of that session can exclude it.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sprite.boot.prompt import open_actions, short, turn_lines, wishes_beside
 from sprite.common.files import clear, replace_file
-from sprite.common.tasks import owned_task
+from sprite.common.tasks import is_set_within, owned_task
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory.database import MemoryDB
 from sprite.memory.files import SECTIONED, MemoryFiles, estimate_tokens, template
 from sprite.memory.sections import Parts, split
 from sprite.memory.words import given
-from sprite.protocol.framing import part, sealed
+from sprite.protocol.framing import part
 from sprite.workspace.user_files import is_look
 
 #: The whole text, in estimated tokens.
@@ -55,7 +54,6 @@ class _Part:
     attributes: str = ""
     #: The most important piece comes first in `pieces`, but last in the output.
     newest_last: bool = False
-    between: str = "\n"
     granted: int = field(default=0)
     wanted: int = field(init=False)
 
@@ -74,12 +72,7 @@ class _Part:
         is_cut = len(kept) < len(self.pieces)
         if self.newest_last:
             kept.reverse()
-        shown = self.between.join([*kept, *([_CUT] if is_cut else [])])
-        return (
-            f"<{self.tag}{self.attributes}>\n{sealed(shown)}\n</{self.tag}>"
-            if self.attributes
-            else part(self.tag, shown)
-        )
+        return part(self.tag, "\n".join([*kept, *([_CUT] if is_cut else [])]), self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +109,7 @@ class ProjectBoot:
         )
 
     async def text(self, project: str | None, common: Common | None = None) -> str:
-        """Return the boot text of a project, None for the user's own; empty without content.
-
-        Pass `common` to build several texts from one read.
-        """
+        """Return the boot text of a project, None for the user's own; empty without content."""
         parts = [each for each in await self._parts(project, common or await self.common()) if each.pieces]
         if not parts:
             return ""
@@ -212,20 +202,11 @@ class BootFiles:
     def __init__(self, folder: Path, transcript: TranscriptDB, boot: ProjectBoot) -> None:
         self._folder = folder
         self._transcript = transcript
-        self._boot = boot
+        self.boot = boot
         self._changed = asyncio.Event()
         self._leaving = asyncio.Event()
-        self._writing = asyncio.Lock()
-
-    @asynccontextmanager
-    async def unwritten(self) -> AsyncIterator[None]:
-        """Pause the writing of boot files while the block runs."""
-        async with self._writing:
-            yield
-
-    async def text(self, project: str | None) -> str:
-        """Return the current boot text of a project."""
-        return await self._boot.text(project)
+        #: Held while the files are written.
+        self.writing = asyncio.Lock()
 
     def changed(self) -> None:
         """Schedule a rewrite of the files, because memory or the waiting turns changed."""
@@ -247,16 +228,14 @@ class BootFiles:
             await self._changed.wait()
             self._changed.clear()
             try:
-                async with self._writing:
+                async with self.writing:
                     await self.write()
             except Exception:
                 # The files get stale, which affects sessions elsewhere only; the sprite does not read them.
                 log.exception("what sessions elsewhere begin with could not be written")
             if self._leaving.is_set():
                 return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PAUSE_SECONDS):
-                    await self._leaving.wait()
+            await is_set_within(self._leaving, PAUSE_SECONDS)
 
     async def write(self) -> None:
         """Write every changed file, and remove the files of projects that no longer have one."""
@@ -266,9 +245,9 @@ class BootFiles:
         since = time.time() - KEPT_SECONDS
         found = await self._transcript.projects(MOST_PROJECTS)
         wanted = {boot_file_name(None)}
-        common = await self._boot.common()
+        common = await self.boot.common()
         for project in [None, *(key for key, _, last_at in found if last_at >= since)]:
-            text = await self._boot.text(project, common)
+            text = await self.boot.text(project, common)
             if text:
                 wanted.add(boot_file_name(project))
                 await asyncio.to_thread(self._put, boot_file_name(project), text)

@@ -22,7 +22,7 @@ from sprite.memory.actions import action_line
 from sprite.memory.database import MemoryDB
 from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.words import content_words, said
-from sprite.protocol.framing import on_one_line, part, sealed, set_in
+from sprite.protocol.framing import on_one_line, part, set_in
 from sprite.workspace.user_files import UserFiles, is_look, told_by
 
 #: One long turn must not displace all others.
@@ -80,10 +80,7 @@ def within(budget: int, texts: Iterable[str]) -> list[str]:
 
 
 async def open_actions(memory: MemoryDB, tokens: int) -> list[str]:
-    """Return open actions with their times in the user's zone: the next due first, then the most urgent.
-
-    The newest actions that failed in the last days are included, so that the agent brings them up.
-    """
+    """Return open actions with their times, the next due first, and the newest that failed in the last days."""
     tz = await memory.zone() or DEFAULT_ZONE
     now = time.time()
     failed = [
@@ -152,7 +149,7 @@ def without_scaffold(name: str, content: str) -> str:
 def without_repeats(contents: Mapping[str, str], told: Iterable[str]) -> dict[str, str]:
     """Return the files without entries that only repeat a line of `told` or an earlier entry. Pinned lines stay.
 
-    An entry repeats another one if that has all its words, the headings above included, and no negation more.
+    An entry repeats another one that has all its words, the headings above included, and no negation more.
     """
     known: dict[str, list[frozenset[str]]] = {}
 
@@ -270,9 +267,7 @@ class BootPrompt:
 
     async def write(self, path: Path) -> None:
         """Write the prompt of a new session to a file that only the owner can read."""
-        before, after = await self._parts()
-        self._written = _mark(before, after)
-        text = await self._joined(before, after)
+        text = await self.text()
         try:
             path.touch(mode=0o600)
             path.chmod(0o600)
@@ -281,17 +276,14 @@ class BootPrompt:
             raise StorageError(f"The boot prompt could not be written ({error.strerror}).") from error
 
     async def has_changed(self) -> bool:
-        """Return whether a prompt written now would differ from the last one, apart from the canvas.
-
-        Canvas changes are sent with the next prompt and need no new process.
-        """
+        """Return whether the prompt would differ from the last one now, apart from the canvas."""
+        # Canvas changes are sent with the next prompt and need no new process.
         return _mark(*await self._parts()) != self._written
 
     async def text(self) -> str:
         """Return the prompt: soul, rules, files, preferences, actions, canvas, disk changes, recent turns."""
-        return await self._joined(*await self._parts())
-
-    async def _joined(self, before: list[str], after: list[str]) -> str:
+        before, after = await self._parts()
+        self._written = _mark(before, after)
         canvas = await self._canvas() if self._canvas is not None else None
         shown = [part("open_canvas", canvas)] if canvas else []
         return "\n\n".join([*before, *shown, *after]) + "\n"
@@ -306,7 +298,8 @@ class BootPrompt:
         actions = await open_actions(self._memory, OPEN_ACTIONS_TOKENS)
         curated = {name: _bounded(name, contents[name]) for name in _BY_WEIGHT}
         curated = without_repeats({name: without_scaffold(name, text) for name, text in curated.items()}, actions)
-        parts += [_memory_file(name, curated[name]) for name in memory_files.CURATED if curated[name]]
+        filled = [name for name in memory_files.CURATED if curated[name]]
+        parts += [part("memory_file", curated[name], f' name="{name}"') for name in filled]
         wishes = await wishes_beside(self._memory, list(curated.values()), STANDING_TOKENS)
         if wishes:
             parts.append(part("standing_preferences", "\n".join(wishes)))
@@ -329,10 +322,7 @@ class BootPrompt:
         return [turns[number] for number in sorted(turns)]
 
     async def _changes_on_disk(self, waiting: Sequence[Observation]) -> list[str]:
-        """Return the file changes in the user's folders that files.md does not contain yet.
-
-        They are changes of the waiting turns and newer ones, which no turn has reported.
-        """
+        """Return the file changes in the user's folders that files.md does not contain yet."""
         told = [line for turn in waiting for line in told_by(turn)]
         if self._user_files is not None:
             told += await self._user_files.changes()
@@ -352,14 +342,11 @@ class BootPrompt:
             content = self._shown(name)
             if memory_files.sha256(content) != self._told.get(name):
                 self._told[name] = memory_files.sha256(content)
-                changed.append(_memory_file(name, without_scaffold(name, _bounded(name, content))))
+                content = without_scaffold(name, _bounded(name, content))
+                changed.append(part("memory_file", content, f' name="{name}"'))
         if not changed:
             return None
         return "Your memory was brought up to date; these parts replace the earlier ones:\n\n" + "\n\n".join(changed)
-
-
-def _memory_file(name: str, content: str) -> str:
-    return f'<memory_file name="{name}">\n{sealed(content)}\n</memory_file>'
 
 
 def _bounded(name: str, content: str) -> str:

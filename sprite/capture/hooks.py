@@ -1,19 +1,17 @@
-"""SDK hook callbacks that call the recorder. They never raise: memory must not stop the agent.
-
-All return at once except PreCompact, which first curates the turns that leave the context. Its deadline is below the
-CLI's.
-"""
+"""SDK hook callbacks that call the recorder. They never raise: memory must not stop the agent."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from claude_agent_sdk import HookContext, HookMatcher
 from claude_agent_sdk.types import HookCallback, HookEvent, HookInput, HookJSONOutput
 
 from sprite.capture.recorder import TurnRecorder
+from sprite.workspace.user_files import NoteCall
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +33,14 @@ def hook_matchers(
     begins: Callable[[], Awaitable[None]],
     before_compaction: Callable[[], Awaitable[None]],
     news: Callable[[], Awaitable[str | None]],
-    deeds: Callable[[str, str], Awaitable[str | None]],
+    deeds: Callable[[str, NoteCall], Awaitable[str | None]],
     origin_of: Callable[[str, str, Any, Any], Awaitable[str | None]],
 ) -> dict[HookEvent, list[HookMatcher]]:
     """Return the hook callbacks for `ClaudeAgentOptions.hooks`, which record the agent's turns.
 
-    `begins` is awaited before the agent acts on a prompt, `before_compaction` before the context is compacted.
-    `news` and `deeds` return text to add to a prompt, or None; `deeds` gets the prompt's id and words.
-    `origin_of` returns the origin of untrusted content in the result of a call, from its id, name, input and result.
+    `begins` is awaited before the agent acts on a prompt. `news` and `deeds` return text to add to a prompt, or None;
+    `deeds` gets the prompt, and a callback that logs the text with it. `origin_of` returns the origin of untrusted
+    content in a call's result, from the call's id, name, input and result.
     """
 
     async def prompt_submitted(event: dict[str, Any]) -> dict[str, Any] | None:
@@ -50,7 +48,7 @@ def hook_matchers(
             # The prompt stays in the conversation, and the agent finds it when it goes on.
             return {"continue_": False, "stopReason": "Paused: the person has not said that it should go on."}
         await begins()
-        told = [await news(), await deeds(event.get("prompt_id", ""), event["prompt"])]
+        told = [await news(), await deeds(event["prompt"], partial(recorder.noted, event.get("prompt_id", "")))]
         text = "\n\n".join(words for words in told if words)
         if not text:
             return None

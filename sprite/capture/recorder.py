@@ -1,10 +1,7 @@
-"""Record each turn as one observation, however it ends.
+"""Record each turn as one observation, however it ends. At most one mission and one background turn are open.
 
-The recorder owns the open turns: at most one mission and one background turn of the CLI. It also owns the calls of
-subagents that no turn has taken yet. It uses the log, but neither the SDK nor the clients.
-
-The CLI gives every turn a `prompt_id`, which the agent's own hooks carry. A mission's turn is recognised by its words,
-since the CLI assigns its own id. A message that the CLI merges into a running turn keeps that turn's `prompt_id`.
+The CLI gives every turn a `prompt_id`, which the agent's own hooks carry. A mission's turn is recognised by its words.
+A message that the CLI merges into a running turn keeps that turn's `prompt_id`.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import Any
 from msgspec import UNSET
 
 from sprite.capture.turn_buffer import TOLD, Subagents, TurnBuffer
-from sprite.common.tasks import WORDS, TaskSet, off_loop, size_of
+from sprite.common.tasks import WORDS, TaskSet, is_set_within, off_loop, size_of
 from sprite.errors import StorageError
 from sprite.log.transcript import JournalEntry, NewObservation, Outcome, TranscriptDB, Trigger
 from sprite.privacy.cutting import clean
@@ -35,8 +32,7 @@ _NEXT_TASK_SECONDS = 2.0
 class TurnRecorder:
     """Record the agent's turns: journal the events of hooks and stream, and write observations.
 
-    `on_storage_error` receives a description when the disk fails. The turn goes on. Unwritten observations are written
-    with the next turn.
+    If the disk fails, `on_storage_error` gets a description, and the observation is written with the next turn.
     """
 
     def __init__(
@@ -46,64 +42,40 @@ class TurnRecorder:
         #: Private words of the conversation, which are not stored.
         self.private_text = private_text or PrivateText()
         self._on_storage_error = on_storage_error
-        self._session_id = ""
+        #: The session of all later turns.
+        self.session_id = ""
         self._mission: TurnBuffer | None = None
         self._task: TurnBuffer | None = None
-        self._may_begin: Callable[[], bool] = lambda: True
-        self._task_began: Callable[[str], None] | None = None
-        self._task_ended: Callable[[NewObservation], Awaitable[None]] | None = None
-        self._agents = Subagents()
+        #: Returns whether a background turn of the CLI may begin. Then `task_began` gets its id, and at its end
+        #: `task_ended` its observation.
+        self.may_begin: Callable[[], bool] = lambda: True
+        self.task_began: Callable[[str], None] | None = None
+        self.task_ended: Callable[[NewObservation], Awaitable[None]] | None = None
+        #: Gets the id, name and input of each tool call before it runs, and `tool_done` the id after it.
+        self.tool_begins: Callable[[str, str, Any], Awaitable[None]] | None = None
+        self.tool_done: Callable[[str], None] = lambda _id: None
+        self._agents = Subagents(self._new_task)
         self._no_task = asyncio.Event()
         self._no_task.set()
-        self._taken_up = asyncio.Event()
+        #: Set while the agent has started the open mission.
+        self.taken_up = asyncio.Event()
         self._entries = TaskSet()
         self._writes = TaskSet()
         self._unsaved: list[tuple[NewObservation, list[str]]] = []
         self._writing = asyncio.Lock()
-        self._tool_began: Callable[[str, str, Any], Awaitable[None]] | None = None
-        self._tool_ended: Callable[[str], None] = lambda _id: None
 
     # --- life of a turn ---
-
-    def begin_session(self, session_id: str) -> None:
-        """Assign all later turns to this session."""
-        self._session_id = session_id
-
-    def watch_tasks(
-        self,
-        may_begin: Callable[[], bool],
-        began: Callable[[str], None],
-        ended: Callable[[NewObservation], Awaitable[None]],
-    ) -> None:
-        """Set the callbacks for background turns of the CLI.
-
-        `may_begin` returns whether one may begin, `began` gets its id, and `ended` its observation.
-        """
-        self._may_begin, self._task_began, self._task_ended = may_begin, began, ended
-
-    def watch_tools(self, began: Callable[[str, str, Any], Awaitable[None]], ended: Callable[[str], None]) -> None:
-        """Set the callbacks for tool calls: `began` gets id, name and input before each runs, `ended` the id after."""
-        self._tool_began, self._tool_ended = began, ended
 
     def open_mission(
         self, mission_id: str, text: str, trigger: Trigger = "user", *, asked_by: str | None = None, pasted: Spans = ()
     ) -> None:
-        """Begin a mission's turn before the agent gets it. A schedule's text becomes a notice.
-
-        `asked_by` names the program that asks, if `trigger` is "program". `pasted` are the pasted spans of `text`.
-        """
+        """Begin a mission's turn before the agent gets it. `asked_by` and `pasted` are as in `TurnBuffer`."""
         self._mission = TurnBuffer(
-            self._session_id,
-            trigger,
-            mission_id,
-            text,
-            private_text=self.private_text,
-            asked_by=asked_by,
-            pasted=pasted,
+            self.session_id, trigger, mission_id, text, private_text=self.private_text, asked_by=asked_by, pasted=pasted
         )
         if trigger == "schedule":
             self._mission.add_notice(text)
-        self._taken_up.clear()
+        self.taken_up.clear()
 
     def pictured(self, path: str, shown: str, origin: str) -> None:
         """Record that the sprite shows the agent a picture in the open mission; the log has it as a tool call."""
@@ -113,15 +85,6 @@ class TurnRecorder:
             )
             self._entries.start(self._journal(turn, "tool", {"call": call}), "picture entry")
 
-    async def taken_up(self, seconds: float) -> bool:
-        """Wait at most this long until the agent starts the open mission. Return whether it started."""
-        return await _within(self._taken_up, seconds)
-
-    @property
-    def has_taken_up(self) -> bool:
-        """Return whether the agent has started the open mission."""
-        return self._taken_up.is_set()
-
     @property
     def task_id(self) -> str | None:
         """Return the id of the current background turn, or None without one or without watchers."""
@@ -130,11 +93,11 @@ class TurnRecorder:
     @property
     def in_task_turn(self) -> bool:
         """Return whether the agent is in a background turn and has not started a mission in it."""
-        return self._task is not None and not self._taken_up.is_set()
+        return self._task is not None and not self.taken_up.is_set()
 
     async def quiet(self, seconds: float) -> None:
         """Wait at most this long until no background turn runs."""
-        if not await _within(self._no_task, seconds):
+        if not await is_set_within(self._no_task, seconds):
             log.warning("a background turn takes longer than %.0f s; the mission goes ahead", seconds)
 
     async def close_mission(self, outcome: Outcome, notice: str = "") -> NewObservation | None:
@@ -143,15 +106,10 @@ class TurnRecorder:
         return None if mission is None else await self._write(mission, outcome, notice)
 
     async def drop_mission(self) -> bool:
-        """Drop the open mission's turn unless the agent has called a tool in it. Return whether no turn is open.
-
-        The mission can then begin again from the start.
-        """
+        """Drop the open mission's turn, so that it can begin again. Return False if the agent called a tool in it."""
         mission = self._mission
-        if mission is None:
-            return True
-        if mission.has_effects:
-            return False
+        if mission is None or mission.has_effects:
+            return mission is None
         if self._entries:
             # An entry written later would look like the remains of a crash.
             await asyncio.wait(self._entries)
@@ -166,8 +124,8 @@ class TurnRecorder:
         self._no_task.set()
         if task is not None:
             observation = await self._write(task, outcome)
-            if self._task_ended is not None:
-                await self._task_ended(observation)
+            if self.task_ended is not None:
+                await self.task_ended(observation)
 
     async def close_session(self, outcome: Outcome = "interrupted") -> None:
         """Write all open turns with this outcome at the end of the session."""
@@ -181,10 +139,7 @@ class TurnRecorder:
         await self._write_unsaved()
 
     async def recover(self, begin_again: Collection[str] = ()) -> None:
-        """Write the turns in the journal of a killed process as crashed, in the order of their beginnings.
-
-        If a mission may `begin_again` and its turn has no tool call, the turn is dropped instead.
-        """
+        """Write the turns of a killed process as crashed; drop those without a tool call that may `begin_again`."""
         entries = await self._transcript.journal.entries()
         for key, mission in {entry.turn_key: entry.data["mission_id"] for entry in entries}.items():
             if mission is not None and await self._transcript.turn_of(mission) is not None:
@@ -203,17 +158,14 @@ class TurnRecorder:
     # --- hooks: each does one small insert and never raises for a disk error ---
 
     async def prompt_submitted(self, prompt_id: str, prompt: str) -> bool:
-        """Record a prompt: the mission's words, or a notice of the CLI.
-
-        Return whether the agent may act on it. False stops an unwanted background turn.
-        """
+        """Record a prompt: the mission's words, or a notice of the CLI. Return whether the agent may act on it."""
         prompt, mission = clean(prompt), self._mission
         if mission is not None and mission.prompt_id is None and prompt.split() == mission.user_message.split():
             if self._task is not None and self._task.prompt_id == prompt_id:
                 # The CLI merged the mission into a background turn: that turn ends here, and the mission's begins.
                 await self.close_task("complete")
             mission.prompt_id = prompt_id
-            self._taken_up.set()
+            self.taken_up.set()
             if mission.trigger != "schedule":
                 said = await off_loop(WORDS * len(prompt), getattr, mission, "discreet_message")
                 await self._journal(mission, "prompt", {"user_message": said.text, "pasted": said.pasted})
@@ -225,26 +177,26 @@ class TurnRecorder:
             return True
         if self._task is not None and self._task.prompt_id != prompt_id:
             # The next background turn has begun; the end of the previous one is still on its way.
-            await _within(self._no_task, _NEXT_TASK_SECONDS)
+            await is_set_within(self._no_task, _NEXT_TASK_SECONDS)
         task, is_new = self._task, self._task is None
         if task is None:
-            if not self._may_begin():
+            if not self.may_begin():
                 return False
             self._no_task.clear()
             task = self._task = self._new_task()
-            task.mission_id = None if self._task_began is None else str(uuid.uuid4())
+            task.mission_id = None if self.task_began is None else str(uuid.uuid4())
         task.prompt_id = prompt_id
         await self._noticed(task, prompt)
-        if is_new and self._task_began is not None and task.mission_id is not None:
-            self._task_began(task.mission_id)
+        if is_new and self.task_began is not None and task.mission_id is not None:
+            self.task_began(task.mission_id)
         return True
 
     async def tool_starting(
         self, prompt_id: str, tool_use_id: str, name: str, tool_input: Any, *, agent_id: str | None
     ) -> None:
         """Journal the start of a tool call in its turn, so that a crash leaves a record."""
-        if self._tool_began is not None:
-            await self._tool_began(tool_use_id, name, tool_input)
+        if self.tool_begins is not None:
+            await self.tool_begins(tool_use_id, name, tool_input)
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = turn.known(tool_use_id) or await _call(turn, tool_use_id, name, tool_input, agent_id=agent_id)
         await self._journal(turn, "start", {"call": turn.start_tool(call)})
@@ -262,7 +214,7 @@ class TurnRecorder:
         origin: str | None = None,
     ) -> None:
         """Journal the end of a tool call in its turn; `origin` is that of untrusted content in its result."""
-        self._tool_ended(tool_use_id)
+        self.tool_done(tool_use_id)
         turn = self._turn_of(prompt_id, tool_use_id) if agent_id is None else self._agent(agent_id, prompt_id)
         call = await _call(
             turn, tool_use_id, name, tool_input, result, is_error=is_error, agent_id=agent_id, origin=origin
@@ -326,23 +278,20 @@ class TurnRecorder:
 
     def _turn_of(self, prompt_id: str, tool_use_id: str) -> TurnBuffer:
         for turn in self._open_turns():
-            if turn.prompt_id == prompt_id or turn.knows_tool(tool_use_id):
+            if turn.prompt_id == prompt_id or turn.known(tool_use_id):
                 return turn
         # A hook came after the end of its turn. The next background turn takes it.
         return self._agent("", prompt_id)
 
     def _agent(self, agent_id: str, prompt_id: str) -> TurnBuffer:
-        """Return a subagent's buffer, and update the turn in which it works.
-
-        After a crash, that turn gets the subagent's calls.
-        """
-        agent = self._agents.buffer(agent_id, self._new_task)
+        """Return a subagent's buffer, and update the turn in which it works, which gets its calls after a crash."""
+        agent = self._agents.buffers[agent_id]
         turns = self._open_turns()
         agent.within = next((turn for turn in turns if self._agents.works_in(agent_id, turn, prompt_id)), None)
         return agent
 
     def _new_task(self) -> TurnBuffer:
-        return TurnBuffer(self._session_id, "task", private_text=self.private_text)
+        return TurnBuffer(self.session_id, "task", private_text=self.private_text)
 
     async def _noticed(self, turn: TurnBuffer, notice: str) -> None:
         """Add a CLI notice to a turn, with the calls of the agents that it reports."""
@@ -398,16 +347,6 @@ async def _call(
     """Return the logged form of a call; see `TurnBuffer.call`."""
     size = size_of(tool_input) + (0 if result is UNSET else size_of(result))
     return await off_loop(WORDS * size, turn.call, tool_use_id, name, tool_input, result, **more)
-
-
-async def _within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait at most this long for an event. Return whether it is set."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 def _turns(entries: Sequence[JournalEntry]) -> dict[str, list[JournalEntry]]:

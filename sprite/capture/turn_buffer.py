@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -63,10 +64,7 @@ class TurnBuffer:
 
     @property
     def discreet_message(self) -> Marked:
-        """Return the turn's redacted message from a user or a program; empty if it has none.
-
-        The result is cached until the person says more private words.
-        """
+        """The turn's redacted message from a user or a program, cached until the person says more private words."""
         if self._made_discreet is None or self._made_discreet[0] != self._private_text.version:
             self._made_discreet = self._private_text.version, self._message()
         return self._made_discreet[1]
@@ -80,12 +78,12 @@ class TurnBuffer:
 
     @property
     def empty(self) -> bool:
-        """Return whether the turn has no content yet."""
+        """Whether the turn has no content yet."""
         return not (self._calls or self._texts or self._last_message or self._notices)
 
     @property
     def has_effects(self) -> bool:
-        """Return whether the agent has called a tool in the turn."""
+        """Whether the agent has called a tool in the turn."""
         return any(not call_id.startswith(TOLD) for call_id in self._calls)
 
     def add_notice(self, text: str) -> str:
@@ -135,10 +133,8 @@ class TurnBuffer:
         return self._calls.get(tool_use_id)
 
     def start_tool(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Add a tool call when it starts. If the call is known, keep its data. Return the call's data.
-
-        The stream has the true order: hooks of parallel calls arrive in the order of their ends.
-        """
+        """Add a tool call when it starts. If the call is known, keep its data. Return the call's data."""
+        # The stream has the true order: hooks of parallel calls arrive in the order of their ends.
         known = self._calls.pop(call["tool_use_id"], call)
         self._calls[call["tool_use_id"]] = known
         return known
@@ -153,10 +149,6 @@ class TurnBuffer:
         if call is not None and call["result"] is None:
             call["result"] = cut(kept_result(call["input"], self._said(result)), discreet=self._discreet)
             call["is_error"] = is_error
-
-    def knows_tool(self, tool_use_id: str) -> bool:
-        """Return whether this turn made the call."""
-        return tool_use_id in self._calls
 
     def adopt(self, agent: TurnBuffer) -> None:
         """Add a subagent's tool calls to this turn."""
@@ -232,16 +224,12 @@ _REPORTS = re.compile(r"<task-id>([\w-]{1,128})</task-id>")
 _NOTIFICATION = "<task-notification>"
 
 
-def reported_agents(notice: str) -> list[str]:
-    """Return the background agents named in a notice."""
-    return _REPORTS.findall(notice) if notice.startswith(_NOTIFICATION) else []
-
-
 class Subagents:
     """Keep the tool calls of one session's subagents until a turn takes them."""
 
-    def __init__(self) -> None:
-        self._buffers: dict[str, TurnBuffer] = {}
+    def __init__(self, make: Callable[[], TurnBuffer]) -> None:
+        #: The buffer of each agent, made when it is first asked for.
+        self.buffers: defaultdict[str, TurnBuffer] = defaultdict(make)
         #: Tool call that started each agent.
         self._started_by: dict[str, str] = {}
         self._in_background: set[str] = set()
@@ -257,42 +245,36 @@ class Subagents:
             if result.get("isAsync") is True:
                 self._in_background.add(agent_id)
 
-    def buffer(self, agent_id: str, make: Callable[[], TurnBuffer]) -> TurnBuffer:
-        """Return the agent's buffer, created with `make` if missing."""
-        if agent_id not in self._buffers:
-            self._buffers[agent_id] = make()
-        return self._buffers[agent_id]
-
     def works_in(self, agent_id: str, turn: TurnBuffer, prompt_id: str) -> bool:
         """Return whether this turn waits for the subagent. Compare prompt ids if its starting call is unknown."""
         if agent_id in self._in_background:
             return False
         call = self._started_by.get(agent_id)
-        return turn.prompt_id == prompt_id if call is None else turn.knows_tool(call)
+        return turn.prompt_id == prompt_id if call is None else turn.known(call) is not None
 
     def take_foreground(self, turn: TurnBuffer) -> Iterator[TurnBuffer]:
         """Take the buffers of agents that this turn's calls waited for."""
-        for agent_id in list(self._buffers):
+        for agent_id in list(self.buffers):
             call = self._started_by.get(agent_id)
-            if call is not None and agent_id not in self._in_background and turn.knows_tool(call):
+            if call is not None and agent_id not in self._in_background and turn.known(call):
                 yield from self._take(agent_id)
 
     def take_reported(self, notice: str) -> Iterator[TurnBuffer]:
         """Take the buffers of the agents in a notice, or all if it names none."""
         if notice.startswith(_NOTIFICATION):
-            named = reported_agents(notice)
-            for agent_id in ["", *named] if named else list(self._buffers):
+            named = _REPORTS.findall(notice)
+            for agent_id in ["", *named] if named else list(self.buffers):
                 yield from self._take(agent_id)
 
     def take_rest(self) -> Iterator[TurnBuffer]:
         """Take all buffers at the end of the session, and forget its agents."""
-        for agent_id in list(self._buffers):
+        for agent_id in list(self.buffers):
             yield from self._take(agent_id)
         self._started_by.clear()
         self._in_background.clear()
 
     def _take(self, agent_id: str) -> Iterator[TurnBuffer]:
-        buffer = self._buffers.pop(agent_id, None)
+        buffer = self.buffers.pop(agent_id, None)
         if buffer is not None:
             yield buffer
             yield from self.take_foreground(buffer)

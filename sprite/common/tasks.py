@@ -163,6 +163,16 @@ async def to_its_end(work: Coroutine[Any, Any, None], *, name: str) -> None:
         raise gone
 
 
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait at most this long for an event. Return whether it is set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 class Breaks:
     """Interrupt a long computation on the event loop: call `take` after each short step."""
 

@@ -1,7 +1,4 @@
-"""The open port and its connections: handshake, frames in, frames out. Sizes and times are limited here.
-
-Owns both directions of the socket; the gateway interprets the messages.
-"""
+"""The open port and its connections: handshake, frames in, frames out. Sizes and times are limited here."""
 
 from __future__ import annotations
 
@@ -53,9 +50,6 @@ MAX_UNHEARD_BYTES = 16 * 1024 * 1024
 #: Messages of one client that are handled concurrently.
 MAX_CONCURRENT = 32
 
-Handle = Callable[["Connection", ClientMessage], Awaitable[None]]
-Snapshot = Callable[[], Awaitable[messages.StateSync]]
-
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -63,8 +57,8 @@ class Service:
 
     token: str
     feed: Feed
-    snapshot: Snapshot
-    handle: Handle
+    snapshot: Callable[[], Awaitable[messages.StateSync]]
+    handle: Callable[[Connection, ClientMessage], Awaitable[None]]
     on_welcome: Callable[[], None]
     leases: Leases
 
@@ -73,7 +67,11 @@ class Connection:
     """Serve one client from the first byte to the last."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: Service, on_known: Callable[[], None]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        service: Service,
+        on_known: Callable[[], object],
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -108,10 +106,7 @@ class Connection:
             await self._close()
 
     async def _hear(self) -> bool:
-        """Handle frames until the client ends the connection, or breaks the protocol.
-
-        Return True if it broke the protocol, so that it may still be sending.
-        """
+        """Handle frames until the client's end. Return True if it broke the protocol, and may still be sending."""
         try:
             await self._handshake()
             async for frame in self._frames():
@@ -382,7 +377,7 @@ class Leases:
         self._workspace = workspace
         self._clock = clock
         if newest is not None and newest.epoch > self._largest():
-            # A client with the token sent it before such leases were refused.
+            # The machine's clock was ahead when it came.
             log.warning("the stored lease is invalid: the next one is accepted", extra={"epoch": newest.epoch})
             newest = None
         self._newest = newest
@@ -392,8 +387,7 @@ class Leases:
     async def enter(self, lease: Lease, end: End) -> None:
         """Admit a connection by its bridge's lease; `end` is called if a newer lease arrives.
 
-        Raises FatalPeerError for a lease that is invalid or not the newest. Before this returns, a newer lease
-        is on disk, and connections with older leases start no more messages.
+        FatalPeerError for a lease that is invalid or not the newest. A newer one is on disk before this returns.
         """
         self._check(lease)
         async with self._lock:
@@ -429,13 +423,9 @@ class Leases:
         if not 0 < lease.epoch <= self._largest():
             words = "The epoch of the lease is invalid: bridges count from 1, or from the time in seconds."
             raise FatalPeerError(words, code="bad_payload")
-        _check_owner(lease)
-
-
-def _check_owner(lease: Lease) -> None:
-    if not 0 < len(lease.owner) <= _LONGEST_OWNER or not lease.owner.isprintable():
-        words = f"A lease must name its bridge with 1 to {_LONGEST_OWNER} printable characters."
-        raise FatalPeerError(words, code="bad_payload")
+        if not 0 < len(lease.owner) <= _LONGEST_OWNER or not lease.owner.isprintable():
+            words = f"A lease must name its bridge with 1 to {_LONGEST_OWNER} printable characters."
+            raise FatalPeerError(words, code="bad_payload")
 
 
 #: Concurrent connections; a bridge needs one, a person's tools a few. Each may hold an outbox of some MiB.
@@ -445,9 +435,6 @@ _BACKLOG = 256
 _FULL = Error("too_many_connections", "Too many clients are connected; try again later.")
 #: On a machine without IPv6, names may still resolve to both families.
 _NO_SUCH_FAMILY = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
-
-#: Creates a client's connection; the last argument is called once the client is authenticated.
-MakeConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Callable[[], None]], Connection]
 
 
 class Port:
@@ -464,10 +451,10 @@ class Port:
 
 
 @asynccontextmanager
-async def listening(host: str, port: int, make: MakeConnection, on_death: Callable[[], None]) -> AsyncIterator[Port]:
+async def listening(host: str, port: int, service: Service, on_death: Callable[[], None]) -> AsyncIterator[Port]:
     """Serve clients while the block runs, then close the connections. Raises OperatorError if it cannot listen."""
     async with TaskSet() as connections, AsyncExitStack() as accepting:
-        clients = _Clients(make, connections)
+        clients = _Clients(service, connections)
         listeners = _bound(host, port)
         for listener in listeners:
             accepting.enter_context(listener)
@@ -479,8 +466,8 @@ async def listening(host: str, port: int, make: MakeConnection, on_death: Callab
 
 
 class _Clients:
-    def __init__(self, make: MakeConnection, connections: TaskSet) -> None:
-        self._make = make
+    def __init__(self, service: Service, connections: TaskSet) -> None:
+        self._service = service
         self._connections = connections
         self._arrivals: ConnectionLimiter[asyncio.StreamWriter] = ConnectionLimiter(*room(MAX_CONNECTIONS))
 
@@ -500,13 +487,10 @@ class _Clients:
         if gone is not None:
             _send_away(gone)
         if gone is not writer:
-            connection = self._make(reader, writer, lambda: self._known(writer))
+            # A client with the token acts for the sprite's person and may use all connections.
+            connection = Connection(reader, writer, self._service, lambda: self._arrivals.welcome(writer, ""))
             serving = self._connections.start(connection.serve(), "connection")
             serving.add_done_callback(lambda _: self._arrivals.leave(writer))
-
-    def _known(self, writer: asyncio.StreamWriter) -> None:
-        # A client with the token acts for the sprite's person and may use all connections.
-        self._arrivals.welcome(writer, "")
 
 
 def _send_away(writer: asyncio.StreamWriter) -> None:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from sprite.agent.rules import RuleDesk
 from sprite.agent.runtime import AgentRuntime
@@ -45,6 +46,7 @@ from sprite.workspace.database import WorkspaceDB
 from sprite.workspace.feed import Feed
 from sprite.workspace.user_files import UserFiles, picture_blocks
 
+_Correction = wire.EditRequest | wire.AcceptRequest | wire.RejectRequest | wire.RetryRequest | wire.LearningRequest
 #: A flush on request waits for one call to a model.
 FLUSH_SECONDS = 120.0
 #: The bridge's replica confirms a forget within moments unless its database is stalled.
@@ -58,13 +60,14 @@ _NAMELESS = "a program"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The sprite's parts that run missions: the agent's runtime, the desk of rules, and the due actions."""
+    """The sprite's parts that run missions, and those that bound and undo what missions do."""
 
     runtime: AgentRuntime
     rules: RuleDesk
     #: Runs the actions that are due, and returns when they have ended.
     run_due: Callable[[], Awaitable[None]]
     actions: Actions
+    undoing: Undoing
     network: EgressProxy
     #: Returns the detected sandbox, or None until the agent's first start.
     boundary: Callable[[], Boundary | None]
@@ -84,14 +87,6 @@ class Memory:
     announce: Callable[[Change], None]
 
 
-@dataclass(frozen=True, slots=True)
-class UserFileChanges:
-    """The person's files, and the undo of changes that turns made to files."""
-
-    files: UserFiles
-    undoing: Undoing
-
-
 class Gateway:
     """Handle every message of every client."""
 
@@ -104,7 +99,7 @@ class Gateway:
         memory: Memory,
         canvas: PersonsCanvas,
         uploads: Uploads,
-        user_files: UserFileChanges,
+        user_files: UserFiles,
     ) -> None:
         self._settings = settings
         self._workspace = workspace
@@ -113,29 +108,26 @@ class Gateway:
         self._memory = memory
         self._canvas = canvas
         self._uploads = uploads
-        self._user_files = user_files.files
-        self._undoing = user_files.undoing
+        self._user_files = user_files
 
     async def snapshot(self) -> messages.StateSync:
         """Return the state for a client that cannot be updated by replay."""
         memory, runtime, workspace = await self._memory_state(), self._work.runtime, self._workspace
-        stacks, cards, chat = (
-            await workspace.stacks(),
-            await workspace.cards(),
-            await workspace.chat(messages.CHAT_LIMIT),
-        )
+        stacks, cards = await workspace.stacks(), await workspace.cards()
+        chat = await workspace.chat(messages.CHAT_LIMIT)
         next_due, tz = await self._work.actions.next_due(), await self._work.actions.zone()
         # No await from here on, so that all parts are of one moment.
+        session = runtime.session_state()
         sync = messages.StateSync(
             stacks=stacks,
             cards=cards,
             chat=shown(chat),
-            session=runtime.session_state(),
+            session=session,
             memory=memory,
             permissions=self._work.rules.desk.questions(),
             running=self._feed.underway.shown(),
-            queued=runtime.queued(),
-            model=runtime.model,
+            queued=runtime.inbox.queued(),
+            model=session.model,
             next_due=next_due,
             tz=tz,
         )
@@ -187,7 +179,7 @@ class Gateway:
         """Handle a person's answer to a permission question, or their word about a rule."""
         if isinstance(word, messages.Permission):
             self._work.rules.desk.answer(word.request_id, word.decision)
-            self._undoing.permitted()
+            self._work.undoing.permitted()
         elif word.action == "propose":
             await self._work.rules.propose(own_secrets.without(word.text[:MAX_WORDS_CHARS]), word.id)
         else:
@@ -225,10 +217,7 @@ class Gateway:
             connection.send(messages.Ack("queued" if before else "accepted", position=before), reply_to=mission_id)
 
     async def _pictures(self, images: list[messages.Image]) -> list[str]:
-        """Store a message's pictures as the person's files; return their paths.
-
-        Raises PeerError for an unfit one.
-        """
+        """Store a message's pictures as the person's files; return their paths. PeerError for an unfit one."""
         paths = []
         for image in images[: messages.MOST_PICTURES + 1]:
             path = image.path
@@ -264,20 +253,17 @@ class Gateway:
             await self._work.actions.set_zone(system.tz or "")
             await self._work.rules.load()
         answers, words = await self._model_check() if system.action == "check_model" else (None, None)
-        memory, next_due, tz = (
-            await self._memory_state(),
-            await self._work.actions.next_due(),
-            await self._work.actions.zone(),
-        )
-        spend = await self._spend()
+        memory, spend = await self._memory_state(), await self._spend()
+        next_due, tz = await self._work.actions.next_due(), await self._work.actions.zone()
         # No await from here on, so that later session changes are sent after this status.
+        session = self._work.runtime.session_state()
         return messages.Status(
             action=system.action,
-            session=self._work.runtime.session_state(),
+            session=session,
             memory=memory,
             last_error=self._memory.processor.last_error,
             permissions=self._settings.permissions,
-            model=self._work.runtime.model,
+            model=session.model,
             model_answers=answers,
             model_words=words,
             stopped=stopped,
@@ -326,16 +312,10 @@ class Gateway:
     # --- memory ---
 
     async def _asked_of_memory(self, request: wire.AnyMemoryRequest) -> wire.AnyMemoryResult | messages.Error:
+        if isinstance(request, _Correction):
+            return await self._change(request)
         result: wire.AnyMemoryResult | messages.Error
         match request:
-            case (
-                wire.EditRequest()
-                | wire.AcceptRequest()
-                | wire.RejectRequest()
-                | wire.RetryRequest()
-                | wire.LearningRequest()
-            ):
-                result = await self._change(request)
             case wire.AddActionRequest() | wire.UpdateActionRequest() | wire.ResolveActionRequest():
                 result = await act(self._work.actions, self._memory.view, request)
             case wire.ForgetRequest():
@@ -355,15 +335,12 @@ class Gateway:
             case wire.UserFilesRequest() | wire.DeleteUserFileRequest() | wire.ChangesRequest() | wire.UndoRequest():
                 result = await self._files(request)
             case wire.BootRequest(project):
-                result = wire.BootResult(await self._memory.boots.text(self._memory.view.project(project)))
+                result = wire.BootResult(await self._memory.boots.boot.text(self._memory.view.project(project)))
             case _:
                 result = await look(self._memory.view, request, self._settings.run)
         return result
 
-    async def _change(
-        self,
-        request: wire.EditRequest | wire.AcceptRequest | wire.RejectRequest | wire.RetryRequest | wire.LearningRequest,
-    ) -> wire.AnyMemoryResult:
+    async def _change(self, request: _Correction) -> wire.AnyMemoryResult:
         result: wire.AnyMemoryResult
         match request:
             case (
@@ -414,7 +391,7 @@ class Gateway:
             return wire.DeleteUserFileResult(request.path)
         result: wire.ChangesResult | wire.UserFilesResult
         if isinstance(request, wire.ChangesRequest):
-            result = await self._undoing.changes(request.turn)
+            result = await self._work.undoing.changes(request.turn)
         else:
             result = wire.UserFilesResult(*await self._user_files.listed(request.folder))
         while len(result.files) > 1 and len(encode(result)) > messages.MAX_FRAME_BYTES:
@@ -428,10 +405,8 @@ class Gateway:
         if self._work.runtime.is_busy:
             raise PeerError("A turn is under way. Wait for its end, or stop it.", code="busy")
 
-        async def undo() -> wire.UndoResult:
-            return await self._undoing.undo(request.turn, request.paths, request.over)
-
-        return await self._work.runtime.between_turns(undo)
+        undo = partial(self._work.undoing.undo, request.turn, request.paths, request.over)
+        return await self._work.runtime.inbox.in_turn(undo)
 
     async def _forget(self, request: wire.ForgetRequest) -> wire.ForgetResult:
         target = Target(request.text, request.turn, request.session, request.learning)
@@ -454,7 +429,7 @@ class Gateway:
             # Earlier events must be written by now, or they would be written after they were deleted.
             await self._feed.drain()
             # The old state of memory must not be written after this.
-            async with self._feed.rewritten(), self._memory.boots.unwritten():
+            async with self._feed.rewritten(), self._memory.boots.writing:
                 return await self._memory.forgetter.forget(target, sure=request.yes)
 
         made = await self._work.runtime.at_rest(forget)

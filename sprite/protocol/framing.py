@@ -44,9 +44,9 @@ def quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).translate(_LINE_ENDS)
 
 
-def part(tag: str, content: str) -> str:
-    """Return untrusted content between an opening and a closing tag of this name."""
-    return f"<{tag}>\n{sealed(content)}\n</{tag}>"
+def part(tag: str, content: str, attributes: str = "") -> str:
+    """Return untrusted content between an opening and a closing tag of this name; `attributes` begin with a space."""
+    return f"<{tag}{attributes}>\n{sealed(content)}\n</{tag}>"
 
 
 def sealed(content: str) -> str:

@@ -1,8 +1,7 @@
 """The scheduler: fire each due action once as its own mission, and record the outcome.
 
-The mission's id derives from the action and its due time, and the inbox on disk accepts an id once. Then the log
-records that it fired, which advances the due time. After a kill in between, the next check finds the mission and
-records it. Only one schedule mission runs at a time, so that a person's mission that arrived meanwhile is next.
+The mission's id derives from the action and its due time, and the inbox on disk accepts an id once. After a kill before
+the log records that it fired, the next check finds the mission and records it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from msgspec import UNSET
 from sprite.agent.runtime import AgentRuntime
 from sprite.common.due_times import moment_words, repeat_words, span_words
 from sprite.common.recurrence import DEFAULT_ZONE, missed
+from sprite.common.tasks import is_set_within
 from sprite.config import Settings
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import SECONDS_PER_DAY, Curations
@@ -107,8 +107,7 @@ class Verdict:
 def verdict(action: Action, mission: ScheduledMission, failures: Sequence[str | None], now: float) -> Verdict | None:
     """Return what an ended mission changes in its action, or None if nothing.
 
-    `failures` are the error codes of the action's newest missions, newest first, including this one, or None for
-    those without an error.
+    `failures` are the error codes (None without an error) of the action's newest missions, newest first.
     """
     if action.status != "open":
         # It was closed meanwhile: by the agent in the turn itself, or by a person, which withdrew the mission.
@@ -116,25 +115,16 @@ def verdict(action: Action, mission: ScheduledMission, failures: Sequence[str | 
     goes_on = action.due is not None
     if mission.status == "complete":
         return Verdict("ran") if goes_on else Verdict("done", "done")
+    what = _words(mission)
     if mission.status == "error" and mission.error_code in PASSING:
-        return _tried_again(action, mission, failures, now)
-    what = _words(mission)
+        tries = next((at for at, code in enumerate(failures) if code not in PASSING), len(failures))
+        if tries <= len(TRIED_AGAIN_SECONDS):
+            again = now + TRIED_AGAIN_SECONDS[max(tries, 1) - 1]
+            if action.due is not None and action.due <= again:
+                return Verdict(what)
+            return Verdict(f"{what}; tried again {moment_words(again, action.tz or DEFAULT_ZONE)}", due=again)
+        what += f"; given up{' for this time' if goes_on else ''} after {tries} tries"
     return Verdict(what) if goes_on else Verdict(what, "failed")
-
-
-def _tried_again(
-    action: Action, mission: ScheduledMission, failures: Sequence[str | None], now: float
-) -> Verdict | None:
-    what = _words(mission)
-    tries = next((at for at, code in enumerate(failures) if code not in PASSING), len(failures))
-    if tries > len(TRIED_AGAIN_SECONDS):
-        if action.due is not None:
-            return Verdict(f"{what}; given up for this time after {tries} tries")
-        return Verdict(f"{what}; given up after {tries} tries", "failed")
-    again = now + TRIED_AGAIN_SECONDS[max(tries, 1) - 1]
-    if action.due is not None and action.due <= again:
-        return Verdict(what)
-    return Verdict(f"{what}; tried again {moment_words(again, action.tz or DEFAULT_ZONE)}", due=again)
 
 
 def _words(mission: ScheduledMission) -> str:
@@ -145,52 +135,16 @@ def _words(mission: ScheduledMission) -> str:
     return f"did not work: {mission.error or 'it ended with an error'}"
 
 
-#: The share of the daily limit that schedules may use.
-_SHARE = 0.25
-
-
-class Allowance:
-    """The part of the daily budget that schedules may spend; `clock` returns Unix seconds."""
-
-    def __init__(self, settings: Settings, workspace: WorkspaceDB, clock: Callable[[], float] = time.time) -> None:
-        self._settings = settings
-        self._workspace = workspace
-        self._clock = clock
-
-    async def refusal(self) -> str | None:
-        """Return as text why no more actions may fire today (the budget is spent), or None if they may."""
-        cap = self._settings.daily_usd
-        if cap is None or self._settings.is_free:
-            return None
-        share = cap * _SHARE
-        spent = await self._workspace.spent_by_schedules(self._day_began())
-        if spent < share:
-            return None
-        return (
-            f"schedules have used their part of the day's budget (${spent:.2f} of ${share:.2f}, "
-            f"{_SHARE:.0%} of SPRITE_DAILY_USD)"
-        )
-
-    def next_day(self) -> float:
-        """Return the time at which the next day, with a new budget, begins."""
-        return self._day_began() + SECONDS_PER_DAY
-
-    def _day_began(self) -> float:
-        now = self._clock()
-        return now - now % SECONDS_PER_DAY
-
-
 log = logging.getLogger(__name__)
 
+#: The share of the daily limit that schedules may use.
+_SHARE = 0.25
 #: Maximum sleep: clocks are changed, and machines sleep through their timers.
 LOOK_SECONDS = 30.0
 
 
 class Scheduler:
-    """Start a mission for each action when it is due.
-
-    It checks when an action is due or changes, and every half minute. `clock` returns Unix seconds.
-    """
+    """Start a mission for each action when it is due. `clock` returns Unix seconds."""
 
     def __init__(
         self,
@@ -199,7 +153,7 @@ class Scheduler:
         workspace: WorkspaceDB,
         feed: Feed,
         runtime: AgentRuntime,
-        allowance: Allowance,
+        settings: Settings,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._actions = actions
@@ -207,14 +161,14 @@ class Scheduler:
         self._workspace = workspace
         self._feed = feed
         self._runtime = runtime
-        self._allowance = allowance
+        self._settings = settings
         self._clock = clock
         self._looking = asyncio.Lock()
         self._changed = asyncio.Event()
         self._closing = False
         #: The next due time that clients know.
         self._told: NextDue | None = None
-        runtime.when_scheduled_ends(self.changed)
+        runtime.on_schedule_end = self.changed
 
     def changed(self) -> None:
         """Make `run` check soon, because an action or a mission changed; return at once."""
@@ -224,12 +178,7 @@ class Scheduler:
         """Check for due actions, again and again, until `stop`."""
         while not self._closing:
             self._changed.clear()
-            seconds = await self.try_look()
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await is_set_within(self._changed, await self.try_look())
 
     def stop(self) -> None:
         """Let `run` end."""
@@ -257,23 +206,26 @@ class Scheduler:
         async with self._looking:
             # Afterwards the ends of missions are on disk.
             await self._feed.drain()
-            under_way = [mission for mission in await self._missions() if not await self._settled(mission)]
-            await self._actions.close_passed({mission.action_id for mission in under_way})
+            missions = await self._workspace.scheduled_missions()
+            under_way = {mission.action_id for mission in missions if not await self._settled(mission)}
+            await self._actions.close_passed(under_way)
             if not under_way:
+                # One at a time, so that a person's mission that arrived meanwhile is next.
                 await self._fire_next()
-            await self._tell_next()
+            next_due = await self._actions.next_due()
+            if next_due != self._told:
+                self._told = next_due
+                self._feed.publish(ScheduleUpdate(next_due))
 
     async def run_due(self) -> None:
         """Run all actions that are due, and wait until their missions and those before them have ended."""
         for _ in range(MOST_SCHEDULED + 1):
             await self.look()
-            await self._runtime.heartbeat()
-            next_due = await self._actions.next_due()
-            if not await self._missions() and (next_due is None or next_due.at > self._clock()):
+            # Returns when all missions that are queued now have ended.
+            await self._runtime.inbox.in_turn(lambda: asyncio.sleep(0))
+            next_due, missions = await self._actions.next_due(), await self._workspace.scheduled_missions()
+            if not missions and (next_due is None or next_due.at > self._clock()):
                 return
-
-    async def _missions(self) -> list[ScheduledMission]:
-        return await self._workspace.scheduled_missions()
 
     # --- firing ---
 
@@ -282,11 +234,9 @@ class Scheduler:
             now = self._clock()
             if action.due is None or action.due > now:
                 return
-            refusal = await self._allowance.refusal()
-            if refusal is None:
+            if not await self._is_held(action, now):
                 await self._fire(action, action.due, now)
                 return
-            await self._hold(action, refusal)
 
     async def _fire(self, action: Action, due: float, now: float) -> None:
         mission_id = mission_id_of(action.id, due)
@@ -300,17 +250,28 @@ class Scheduler:
         await self._note_fired(action, mission_id, due, now)
 
     async def _note_fired(self, action: Action, mission_id: str, due: float, at: float) -> Action:
-        fired = await self._actions.fired(action.id, due=due, mission_id=mission_id, late_by=max(0.0, at - due))
+        fired = await self._actions.fired(action.id, due=due, mission_id=mission_id, late_by=at - due)
         if fired.status != "open":
             # It was closed at the moment when it became due.
-            self._runtime.take_back(mission_id)
+            self._runtime.inbox.take_back(mission_id)
         return fired
 
-    async def _hold(self, action: Action, refusal: str) -> None:
-        again = self._allowance.next_day()
-        words = f"waits until {moment_words(again, action.tz or DEFAULT_ZONE)}: {refusal}"
+    async def _is_held(self, action: Action, now: float) -> bool:
+        """Return whether an action waits until the next day, because schedules have used their part of the budget."""
+        cap, today = self._settings.daily_usd, now - now % SECONDS_PER_DAY
+        if cap is None or self._settings.is_free:
+            return False
+        share, spent = cap * _SHARE, await self._workspace.spent_by_schedules(today)
+        if spent < share:
+            return False
+        again = today + SECONDS_PER_DAY
+        words = (
+            f"waits until {moment_words(again, action.tz or DEFAULT_ZONE)}: schedules have used their part of the "
+            f"day's budget (${spent:.2f} of ${share:.2f}, {_SHARE:.0%} of SPRITE_DAILY_USD)"
+        )
         await self._actions.noted(action.id, words, due=again)
         self._feed.warn("schedule_budget", f"Action {action.id} {words}.")
+        return True
 
     # --- what became of it ---
 
@@ -321,25 +282,17 @@ class Scheduler:
             # Killed after the mission was stored and before the log recorded it.
             action = await self._note_fired(action, mission.id, mission.due, mission.received_at)
         if mission.status in {"queued", "running"}:
-            if action is None or action.status != "open" or _is_moved(action):
-                self._runtime.take_back(mission.id)
+            if action is None or action.status != "open" or (action.rrule is None and action.due is not None):
+                # It was closed, or is a one-time action that has another due time by now.
+                self._runtime.inbox.take_back(mission.id)
             return False
         if action is not None and not await self._curations.has_note_of(mission.id):
-            await self._note_end(action, mission)
+            failures = await self._workspace.failures_of(action.id, len(TRIED_AGAIN_SECONDS) + 1)
+            if (said := verdict(action, mission, failures, self._clock())) is not None:
+                status, due = said.status or UNSET, UNSET if said.due is None else said.due
+                await self._actions.noted(action.id, said.what, status=status, due=due, mission_id=mission.id)
         await self._workspace.mark_told(mission.id)
         return True
-
-    async def _note_end(self, action: Action, mission: ScheduledMission) -> None:
-        failures = await self._workspace.failures_of(action.id, len(TRIED_AGAIN_SECONDS) + 1)
-        said = verdict(action, mission, failures, self._clock())
-        if said is not None:
-            await self._actions.noted(
-                action.id,
-                said.what,
-                status=said.status or UNSET,
-                due=UNSET if said.due is None else said.due,
-                mission_id=mission.id,
-            )
 
     async def _action(self, action_id: int) -> Action | None:
         try:
@@ -347,14 +300,3 @@ class Scheduler:
         except PeerError:
             # It was forgotten meanwhile.
             return None
-
-    async def _tell_next(self) -> None:
-        next_due = await self._actions.next_due()
-        if next_due != self._told:
-            self._told = next_due
-            self._feed.publish(ScheduleUpdate(next_due))
-
-
-def _is_moved(action: Action) -> bool:
-    """Return whether a one-time action got another due time while its mission waited."""
-    return action.rrule is None and action.due is not None

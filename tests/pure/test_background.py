@@ -12,7 +12,7 @@ def background() -> tuple[Background, list[list[str]]]:
     """Return the tracker, and the running ids after each change."""
     told: list[list[str]] = []
     found = Background(str)
-    found.watch(lambda: told.append(sorted(work.id for work in found.works())))
+    found.on_change = lambda: told.append(sorted(work.id for work in found.works()))
     return found, told
 
 

@@ -111,7 +111,7 @@ async def recorded(stores: Stores, result: Any, user: str = "Hello", reply: str 
     private_text = PrivateText()
     private_text.hear(user)
     recorder = TurnRecorder(stores.transcript, print, private_text)
-    recorder.begin_session(SESSION)
+    recorder.session_id = SESSION
     recorder.open_mission("m", user)
     await recorder.prompt_submitted("p", user)
     await recorder.tool_ended("p", "t", "WebFetch", {"url": "x"}, result, is_error=False, agent_id=None)

@@ -286,7 +286,7 @@ async def test_no_boot_file_is_written_while_forgetting(stores: Stores, tmp_path
     await elsewhere(stores, WEB, "Ship it")
     folder = tmp_path / "boot"
     boots = BootFiles(folder, stores.transcript, ProjectBoot(stores.files, stores.memory, stores.transcript))
-    async with AsyncExitStack() as running, boots.unwritten():
+    async with AsyncExitStack() as running, boots.writing:
         await running.enter_async_context(boots.running(lambda: None))
         await asyncio.sleep(0.05)
         assert not folder.exists()

@@ -71,7 +71,7 @@ async def test_stop_hook_message_is_used_without_stream_text(rec: Recording) -> 
 async def test_whitespace_changed_by_cli_still_matches_mission(rec: Recording) -> None:
     rec.recorder.open_mission("m-1", "  two\n\nlines ")
     await rec.recorder.prompt_submitted("p", "two lines")
-    assert await rec.recorder.taken_up(0)
+    assert rec.recorder.taken_up.is_set()
     await rec.recorder.close_mission("complete")
     turn = await rec.turn()
     assert (turn.user_message, turn.notice) == ("  two\n\nlines ", "")

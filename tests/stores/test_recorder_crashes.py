@@ -44,7 +44,7 @@ async def test_killed_turns_are_recovered_once_in_order(tmp_path: Path) -> None:
         for number in range(4):
             # A new recorder for each: four processes that were killed one after the other.
             crashed = TurnRecorder(rec.transcript, rec.complaints.append)
-            crashed.begin_session(SESSION)
+            crashed.session_id = SESSION
             crashed.open_mission(f"m-{number}", f"Mission {number}")
             await crashed.prompt_submitted(f"p-{number}", f"Mission {number}")
         await rec.tool("p-0", "late")

@@ -26,7 +26,7 @@ async def test_schedule_prompt_is_stored_beside_turn_unattributed(tmp_path: Path
     async with recording(tmp_path) as rec:
         rec.recorder.open_mission("m-1", WISH, "schedule")
         await rec.recorder.prompt_submitted("p", WISH)
-        assert rec.recorder.has_taken_up
+        assert rec.recorder.taken_up.is_set()
         await rec.recorder.text("Noted.")
         await rec.recorder.close_mission("complete")
         turn = await rec.turn()

@@ -156,9 +156,9 @@ async def test_action_changed_while_queued_is_withdrawn(tmp_path: Path, change: 
             await here.actions.update(action.id, by="person", due=NINE + DAY)
         else:
             await here.stores.memory.apply(lambda tx: ProjectedActions(tx).change(action.id, id=77), cursor=0)
-        assert here.runtime.queued() == [mission.id]
+        assert here.runtime.inbox.queued() == [mission.id]
         await here.look()
-        assert here.runtime.queued() == []
+        assert here.runtime.inbox.queued() == []
         await here.end("interrupted")
         await here.look()
         if change == "moved":

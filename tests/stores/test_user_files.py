@@ -193,7 +193,7 @@ async def test_file_name_cannot_close_its_prompt_part(stores: Stores, files: Use
 
 async def test_upload_is_reported_in_next_prompt_and_turn(stores: Stores, files: UserFiles) -> None:
     recorder = TurnRecorder(stores.transcript, pytest.fail)
-    recorder.begin_session(SESSION)
+    recorder.session_id = SESSION
     put(stores, "documents/lease.pdf", "x" * 12_345)
     await files.uploaded("documents/lease.pdf")
     # It is reported as the person's change, and not as an unexplained one.
@@ -215,7 +215,7 @@ async def test_upload_is_reported_in_next_prompt_and_turn(stores: Stores, files:
 
 async def test_crash_after_report_keeps_it_in_log(stores: Stores, files: UserFiles) -> None:
     recorder = TurnRecorder(stores.transcript, pytest.fail)
-    recorder.begin_session(SESSION)
+    recorder.session_id = SESSION
     put(stores, "documents/lease.pdf")
     await files.uploaded("documents/lease.pdf")
     recorder.open_mission("m1", "Hm?")
