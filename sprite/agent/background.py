@@ -43,8 +43,6 @@ class Background:
         """Return the current background work, oldest first."""
         return sorted(self._works.values(), key=lambda work: work.since)
 
-    # --- what the CLI says ---
-
     def changed(self, tasks: Iterable[dict[str, Any]], turn_id: str | None) -> None:
         """Replace the list of work. New work belongs to the current turn, or to the turn of its parent agent."""
         listed = {str(task["task_id"]): task for task in tasks if "task_id" in task}
@@ -85,8 +83,6 @@ class Background:
             self.on_change()
         return works
 
-    # --- what others ask ---
-
     def turn_of(self, agent_id: str | None) -> str | None:
         """Return the turn that began this background agent, or None."""
         return self._begun_by.get(agent_id) if agent_id is not None else None
@@ -106,8 +102,6 @@ class Background:
             future.add_done_callback(lambda _: self._stopping.pop(task_id, None))
             self._stopping[task_id] = future
         return self._stopping[task_id]
-
-    # --- inside ---
 
     def _work(self, task_id: str, task: dict[str, Any]) -> BackgroundWork:
         kind = _KINDS.get(str(task.get("task_type")), "task")

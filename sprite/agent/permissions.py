@@ -269,15 +269,15 @@ class PermissionBroker:
         self.label = label
         #: Rules that allow a call without asking.
         self.rules = rules
-        self._open: dict[str, asyncio.Future[messages.Decision]] = {}
-        self._requests: dict[str, messages.PermissionRequest] = {}
+        #: The open questions, each with the future of its answer.
+        self._open: dict[str, tuple[messages.PermissionRequest, asyncio.Future[messages.Decision]]] = {}
         self._open_bytes = 0
         #: People's answers about calls of the turn under way, by the call's id.
         self.answers: dict[str, messages.Decision] = {}
 
     def questions(self) -> list[messages.PermissionRequest]:
         """Return the open questions, oldest first."""
-        return list(self._requests.values())
+        return [request for request, _ in self._open.values()]
 
     async def ask(
         self,
@@ -348,7 +348,7 @@ class PermissionBroker:
     async def _word_on(self, request: messages.PermissionRequest) -> messages.Decision:
         request_id, size = request.request_id, self._size(request)
         answer: asyncio.Future[messages.Decision] = asyncio.get_running_loop().create_future()
-        self._open[request_id], self._requests[request_id] = answer, request
+        self._open[request_id] = request, answer
         self._open_bytes += size
         self._feed.publish(request)
         decision: messages.Decision | None = None
@@ -360,7 +360,7 @@ class PermissionBroker:
                 "Nobody answered within 10 minutes. Go on without this call, or try it again later."
             ) from None
         finally:
-            del self._open[request_id], self._requests[request_id]
+            del self._open[request_id]
             self._open_bytes -= size
             # Every client that shows the question removes it.
             self._feed.publish(messages.PermissionResolved(request_id, decision))
@@ -384,17 +384,16 @@ class PermissionBroker:
 
     def answer(self, request_id: str, decision: messages.Decision) -> None:
         """Answer a question; "always" without a narrow rule means once. Raises PeerError if it is not open."""
-        answer = self._open.get(request_id)
-        if answer is None or answer.done():
+        found = self._open.get(request_id)
+        if found is None or found[1].done():
             raise PeerError("This question is not open any more.", code="not_found")
-        request = self._requests[request_id]
+        request, answer = found
         is_offered = {"always": request.always, "session": request.session}.get(decision, "") is not None
         answer.set_result(decision if is_offered else "allow")
 
     def withdraw(self, mission_id: str | None = None) -> None:
         """Deny the turn's open questions, except those of background work; without a turn, all questions."""
-        for request_id, request in self._requests.items():
-            answer = self._open[request_id]
+        for request, answer in self._open.values():
             is_meant = mission_id is None or (request.mission_id == mission_id and not request.background)
             if is_meant and not answer.done():
                 answer.set_result("deny")

@@ -73,8 +73,6 @@ class RuleDesk:
         self._rows = {rule.id: rule for rule in rules}
         self._book = Book([(rule.id, parse(rule.words)) for rule in rules if rule.status == "active"])
 
-    # --- at work ---
-
     async def refusal(self, call: Call, mission_id: str | None, *, of_background: bool, waits: bool) -> str | None:
         """Return the person's rule that forbids a call, as text for the agent, or None if the call may run.
 
@@ -120,8 +118,6 @@ class RuleDesk:
         except SpriteError as error:
             # The rule holds on a full disk, too.
             log.warning("a rule's use was not logged: %s", error)
-
-    # --- the person's word ---
 
     async def answer(self, number: int | None, word: RuleWord) -> None:
         """Apply the person's word to a rule. PeerError if there is no such rule, or its status does not allow this."""
@@ -178,9 +174,6 @@ def row_of(text: str, turn: int | None = None, quote: str = "", instead_of: int 
     rule = parse(text)
     said = (0, shown(rule), rule.action, rule.reason, turn, quote, instead_of)
     return RuleRow(*said, [], 0, 0, 0, "offered", None, None, 0, 0, last="", doubt="")
-
-
-# --- the check against the log ---
 
 
 async def review(rule: RuleRow, transcript: TranscriptDB, zone: ZoneInfo) -> None:

@@ -277,8 +277,6 @@ class BackgroundTurns:
         if agents:
             await self._stop_all(agents, None)
 
-    # --- what the recorder says ---
-
     def _may_begin(self) -> bool:
         was_paused = self._unattended.paused is not None
         may_begin = self._unattended.may_begin()

@@ -112,8 +112,6 @@ class CanvasContext:
         before, canvas = self._canvas, await self.canvas()
         return None if canvas is None or canvas == before else part("open_canvas", canvas)
 
-    # --- blocks that the agent has seen ---
-
     def saw(self, card_id: str, block: Block) -> None:
         """Record that the agent was shown a block."""
         self._seen[card_id, block.id] = block.version
@@ -121,8 +119,6 @@ class CanvasContext:
     def has_missed(self, card_id: str, block: Block) -> bool:
         """Return whether the user changed a block since the agent saw it."""
         return block.by == "person" and block.version > self._seen.get((card_id, block.id), 0)
-
-    # --- changes by the user ---
 
     def wrote(self, card_id: str, blocks: Sequence[Block]) -> None:
         """Register blocks that the user wrote, so that the next prompt contains their full text."""

@@ -309,8 +309,6 @@ class Gateway:
             "done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index
         )
 
-    # --- memory ---
-
     async def _asked_of_memory(self, request: wire.AnyMemoryRequest) -> wire.AnyMemoryResult | messages.Error:
         if isinstance(request, _Correction):
             return await self._change(request)

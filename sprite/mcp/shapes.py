@@ -26,8 +26,6 @@ _PROJECT = (
     "a project's key, as turns name it: its folder's whole path or its repository's address; left out: every project"
 )
 
-# --- what they take ---------------------------------------------------------------------------
-
 
 class Arguments(Struct, forbid_unknown_fields=True):
     """Arguments of a call. An unknown name is refused, because it may be misspelt."""
@@ -90,9 +88,6 @@ class AddAction(Arguments):
     rrule: Annotated[str | None, Meta(description="a repeat, as an RFC 5545 rule such as FREQ=DAILY")] = None
     tz: Annotated[str | None, Meta(description="an IANA zone such as Europe/Berlin; left out: the person's")] = None
     priority: Annotated[int, Meta(description="higher comes first", ge=-1000, le=1000)] = 0
-
-
-# --- what they give ---------------------------------------------------------------------------
 
 
 class Given(Struct):

@@ -84,9 +84,6 @@ class Tool:
         return await self.run(source, asked, told)
 
 
-# --- what each does ---------------------------------------------------------------------------
-
-
 async def _search(source: Source, asked: shapes.SearchMemory, _told: Told) -> Said:
     request = wire.SearchRequest(asked.query, max(1, min(asked.limit, shapes.MAX_HITS)), asked.project)
     found = await _answer(source, request, wire.SearchResult)

@@ -101,9 +101,6 @@ def shown(rule: Rule) -> str:
     return f"{rule.action} when {' and '.join(parts)}"
 
 
-# --- values ---
-
-
 @lru_cache(maxsize=4096)
 def _pattern(pattern: str) -> re.Pattern[str]:
     # Its groups are atomic, so that a match takes linear time.

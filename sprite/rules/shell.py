@@ -237,8 +237,6 @@ class _Reader:
             self._state.variables[assigned[1]] = assigned[2]
         return assigned is not None or word in _RESERVED
 
-    # --- commands in commands ---
-
     def _run(self, words: tuple[str, ...], given: str, level: int) -> None:
         if level > _MAX_LEVELS or len(self._found) >= _MAX_COMMANDS:
             raise UncertainError

@@ -69,12 +69,10 @@ class _TasksApi:
         try:
             async with httpx2.AsyncClient(transport=transport, timeout=ANSWER_SECONDS) as client:
                 answer = await client.request(method, f"http://sprite/v1/tasks/{TASK}", json=body)
+            why = "" if answer.status_code in _DONE else f"its API answered {answer.status_code}"
         except (OSError, httpx2.HTTPError) as error:
-            return self._noted(str(error) or type(error).__name__)
-        return self._noted(None if answer.status_code in _DONE else f"its API answered {answer.status_code}")
-
-    def _noted(self, why: str | None) -> bool:
-        if why is not None and not self._is_failing:
+            why = str(error) or type(error).__name__
+        if why and not self._is_failing:
             log.warning("the VM cannot be held awake, or let go: %s", why)
-        self._is_failing = why is not None
-        return not self._is_failing
+        self._is_failing = bool(why)
+        return not why
