@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from bridge.hub.hub import Relay
-from bridge.hub.room import RoomTimes
-from bridge.providers.provider import HostError, HostState, Reached, Report, TcpChannel
+from bridge.hub.room import Observer
+from bridge.providers.provider import Begin, HostError, HostState, Reached, Report, TcpChannel
 from sprite.protocol.messages import MAX_FRAME_BYTES
 from tests.chat_stand_in import TOKEN
 from tests.harness import PATIENCE
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
 Message = dict[str, Any]
@@ -27,6 +29,8 @@ Message = dict[str, Any]
 
 class Street:
     """A host whose sprites listen on known ports of this machine; `before` may report, wait, or refuse."""
+
+    is_one_step = True
 
     def __init__(self, port: int, token: str = TOKEN) -> None:
         self.port = port
@@ -68,6 +72,12 @@ class Street:
         raise NotImplementedError
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
+        raise NotImplementedError
+
+    async def is_there(self, sprite: str) -> bool:
+        raise NotImplementedError
+
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin) -> str:
         raise NotImplementedError
 
 
@@ -145,10 +155,27 @@ class Stage:
             yield page
 
 
+_TIMES = {
+    "linger_seconds": "bridge.hub.hub._LINGER_SECONDS",
+    "idle_seconds": "bridge.hub.room._IDLE_SECONDS",
+    "unasked_seconds": "bridge.hub.room._UNASKED_SECONDS",
+    "quiet_seconds": "bridge.hub.subscriber._QUIET_SECONDS",
+}
+
+
+@asynccontextmanager
+async def relaying(host: Any, observers: Sequence[Observer] = (), **options: Any) -> AsyncIterator[Relay]:
+    """Run a relay with other waiting times, such as `linger_seconds`."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _TIMES.keys() & options.keys():
+            patch.setattr(_TIMES[name], options.pop(name))
+        async with Relay(host, observers, **options) as relay:
+            yield relay
+
+
 @asynccontextmanager
 async def stage(host: Any, **options: Any) -> AsyncIterator[Stage]:
-    times = {name: options.pop(name) for name in list(options) if name.endswith("_seconds")}
-    async with Relay(host, times=RoomTimes(**times), **options) as relay:
+    async with relaying(host, **options) as relay:
 
         async def serve(request: web.Request) -> web.StreamResponse:
             socket = web.WebSocketResponse(heartbeat=30, max_msg_size=2 * MAX_FRAME_BYTES, compress=False)

@@ -15,13 +15,12 @@ from bridge.cluster.ownership import Ownership
 from bridge.db.database import Database
 from bridge.db.open import open_database
 from bridge.hub.hub import Relay
-from bridge.hub.room import RoomTimes
 from bridge.providers.provider import HostError, Reached, Report
 from bridge.wakeups.waker import DueDates, Pace, Waker
 from sprite.common.tasks import TaskSet
 from sprite.protocol.messages import Ack, NextDue, Status
 from tests.chat_stand_in import StandIn, Visitor, state_sync
-from tests.relay_stage import Street
+from tests.relay_stage import Street, relaying
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +147,7 @@ async def night(
         dorm = Dorm(stand_in.port)
         async with (
             DueDates(database, died, Ownership()) as due,
-            Relay(dorm, [due, *observers], times=RoomTimes(linger_seconds=0.01)) as relay,
+            relaying(dorm, [due, *observers], linger_seconds=0.01) as relay,
         ):
             stage = Night(database, dorm, sleepers, relay, due)
             stage.waker = Waker(relay, due, may, died, pace=pace, clock=clock or time.time)

@@ -9,7 +9,7 @@ import msgspec
 
 from bridge.auth.people import People, Person
 from bridge.cluster.ownership import Holder
-from bridge.hub.hub import Seen
+from bridge.hub.room import Seen
 from bridge.providers.provider import Host, HostError, HostState, printable
 from bridge.proxy.calls import Spend
 from bridge.replicas.replicator import Standing

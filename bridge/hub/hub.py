@@ -1,7 +1,6 @@
-"""Connect pages and terminals with sprites: choose the room of each client, and close rooms.
+"""Connect pages and terminals with sprites: one room for each sprite with all its clients.
 
-A room is one sprite with all its clients. It stays open for a while after the last client has left, until its messages
-are delivered, and while the sprite is busy. Then the connection is closed, so that the sprite's machine can sleep.
+A room stays open for a while after its last client, until its messages are delivered, and while the sprite is busy.
 """
 
 import asyncio
@@ -9,44 +8,29 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 from aiohttp import WSCloseCode, web
 
 from bridge.cluster.ownership import Ownership
-from bridge.hub.room import TIMES, Observer, RoomTimes, SpriteHub
+from bridge.hub.room import Observer, Seen, SpriteHub
 from bridge.hub.subscriber import Subscriber
-from bridge.providers.provider import Host, Phase
+from bridge.providers.provider import Host
 from sprite.common.tasks import TaskSet
 from sprite.protocol.frames import FatalPeerError, VisitorMessage
 from sprite.protocol.messages import ConnectionUpdate, Error, System
-from sprite.protocol.shapes import SlowWork
 
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
+#: A reload, or a phone that changes its network, finds the same connection.
+_LINGER_SECONDS = 30.0
 
 
 async def _no_limit(_sprite: str) -> bool:
     """Do nothing and report success: without budgets there is no limit to raise."""
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """The relay's knowledge of a sprite; `last_seen_at` in Unix seconds, now while the link is ready.
-
-    `slow` is work of the sprite that takes longer than a minute.
-    """
-
-    sprite: str
-    state: str
-    detail: str
-    clients: int
-    version: str | None
-    last_seen_at: float | None
-    slow: Sequence[SlowWork] = ()
 
 
 class Relay:
@@ -60,12 +44,10 @@ class Relay:
         ownership: Ownership | None = None,
         is_unshipped: Callable[[str], bool] = lambda _: False,
         raise_today: Callable[[str], Awaitable[bool]] = _no_limit,
-        times: RoomTimes = TIMES,
     ) -> None:
         self._host = host
         #: Raises a sprite's limit for today; returns False where that cannot be stored.
         self.raise_today = raise_today
-        self._times = times
         self._ownership = ownership or Ownership()
         self._ownership.add_listener(self._owner_changed)
         self._observers = list(observers)
@@ -87,7 +69,7 @@ class Relay:
 
     def snapshot(self) -> list[Seen]:
         """Return every sprite with a connection since the start, by name."""
-        now = {name: _seen(name, room, self._past.get(name)) for name, room in self._rooms.items()}
+        now = {name: room.seen(self._past.get(name)) for name, room in self._rooms.items()}
         return [seen for _, seen in sorted((self._past | now).items())]
 
     @contextmanager
@@ -114,23 +96,9 @@ class Relay:
         """Return the number of this bridge's ownership of a sprite; facts from another epoch may be outdated."""
         return self._ownership.epoch(sprite)
 
-    def report(self, sprite: str, phase: Phase, words: str) -> None:
-        """Show waiting clients what another part of the bridge does with the sprite."""
-        if (room := self._rooms.get(sprite)) is not None:
-            room.report(phase, words)
-
-    def offer(self, sprite: str) -> str | None:
-        """Return what the person may do about the sprite's replica, `restore` or `choose`, or None; see LinkState."""
-        return None if (room := self._rooms.get(sprite)) is None else room.offer
-
-    def nudge(self, sprite: str) -> None:
-        """Retry the link at once, because the sprite is reachable again."""
-        if (room := self._rooms.get(sprite)) is not None:
-            room.nudge()
-
     async def serve(self, websocket: web.WebSocketResponse, sprite: str, transport: asyncio.Transport | None) -> None:
         """Serve one prepared WebSocket until the client or the relay closes it. `transport` is the TCP one below it."""
-        member = Subscriber(websocket, transport, quiet_seconds=self._times.quiet_seconds)
+        member = Subscriber(websocket, transport)
         sender = asyncio.create_task(member.send_all(), name=f"send {sprite}")
         listening = asyncio.create_task(self._listen(member, sprite), name=f"listen {sprite}")
         stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
@@ -186,7 +154,7 @@ class Relay:
         is_raised = await self.raise_today(sprite)
         if not is_raised:
             words = "Today's limit cannot be raised now, because the bridge cannot store it. Try again soon."
-            member.say(Error("storage", words), reply_to=message.id or None)
+            member.say(Error("storage", words), reply_to=message.id)
         return is_raised
 
     def warn(self, sprite: str, words: str) -> None:
@@ -216,7 +184,6 @@ class Relay:
                 ownership=self._ownership,
                 on_stale=lambda epoch, newest: self._stale(sprite, epoch, newest),
                 is_unshipped=self._is_unshipped,
-                times=self._times,
             )
             for observer in self._observers:
                 observer.opened(sprite)
@@ -230,32 +197,16 @@ class Relay:
             await stack.enter_async_context(room)
             try:
                 needed_at = time.monotonic()
-                while not room.is_over and (
-                    room.is_needed or time.monotonic() - needed_at < self._times.linger_seconds
-                ):
+                while not room.is_over and (room.is_needed or time.monotonic() - needed_at < _LINGER_SECONDS):
                     if room.is_needed:
                         needed_at = time.monotonic()
                     await room.look_whether_owned()
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(min(_LOOK_SECONDS, self._times.linger_seconds)):
+                        async with asyncio.timeout(min(_LOOK_SECONDS, _LINGER_SECONDS)):
                             await room.is_elsewhere.wait()
             finally:
                 # New clients get a new room while this one closes.
-                self._past[sprite] = replace(_seen(sprite, room, self._past.get(sprite)), slow=())
+                self._past[sprite] = replace(room.seen(self._past.get(sprite)), slow=())
                 del self._rooms[sprite]
                 for observer in self._observers:
                     observer.closed(sprite, at_rest=room.is_at_rest)
-
-
-def _seen(sprite: str, room: SpriteHub, past: Seen | None) -> Seen:
-    """Return the state of a sprite from its open room. `past` is the earlier state, for facts that the room lacks."""
-    change = room.change
-    return Seen(
-        sprite=sprite,
-        state=change.state,
-        detail=change.detail,
-        clients=room.members,
-        version=room.server_version or (past.version if past else None),
-        last_seen_at=room.last_seen_at or (past.last_seen_at if past else None),
-        slow=room.slow,
-    )

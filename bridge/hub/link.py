@@ -1,7 +1,6 @@
-"""The resilient link to one sprite: connect, resume after a cut, and report the link's state.
+"""The resilient link to one sprite: connect, resume after a cut, check that it lives, and report the link's state.
 
-Owns the connection attempts, the liveness checks and the position in the event stream. It knows no pages and
-terminals: it has one listener, and one connection at a time, however many clients wait for it.
+It has one listener, and one connection at a time, however many clients wait for it.
 """
 
 import asyncio
@@ -58,10 +57,7 @@ class Pace:
 
 
 class LinkError(Exception):
-    """The connection to a sprite failed or was refused; the message says why.
-
-    `retryable`: a retry soon may help.
-    """
+    """The connection to a sprite failed or was refused, as the message says. `retryable`: a retry soon may help."""
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
@@ -69,10 +65,7 @@ class LinkError(Exception):
 
 
 class StaleOwnerError(LinkError):
-    """The sprite knows a newer owner than this bridge, which used a lease of `epoch`.
-
-    `newest` is the epoch that the sprite reports, which may be forged; 0 if it reports none.
-    """
+    """The sprite refuses a lease of `epoch`: it knows a `newest` one, which may be forged (0: not reported)."""
 
     def __init__(self, epoch: int, newest: int) -> None:
         super().__init__("Another bridge has this sprite.")
@@ -193,12 +186,10 @@ _SETTLED_SECONDS = 1.0
 #: Shortest pause between attempts, however often a retry is requested.
 _SHORTEST_WAIT_SECONDS = 0.1
 #: A sprite that was silent for this long is probed, and has this long to answer.
-SILENT_SECONDS, ANSWER_SECONDS = 20.0, 10.0
+_SILENT_SECONDS, _ANSWER_SECONDS = 20.0, 10.0
 _WATCHES_A_SILENCE = 20
 #: A sprite sends its state right after its welcome.
-STATE_SECONDS = 30.0
-
-
+_STATE_SECONDS = 30.0
 #: Limits the log lines about a sprite that breaks off after every connection.
 COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE = 1 / 60, 5.0
 
@@ -261,28 +252,17 @@ class Listener(Protocol):
 class Link(Service):
     """`async with Link(name, reach, listener) as link:` keeps the connection up while the block runs."""
 
-    def __init__(
-        self,
-        sprite: str,
-        reach: Reach,
-        listener: Listener,
-        *,
-        silent_seconds: float = SILENT_SECONDS,
-        answer_seconds: float = ANSWER_SECONDS,
-        state_seconds: float = STATE_SECONDS,
-    ) -> None:
+    def __init__(self, sprite: str, reach: Reach, listener: Listener) -> None:
         self._reach = reach
         self._sprite = sprite
         self._listener = listener
-        self._silent_seconds = silent_seconds
-        self._answer_seconds = answer_seconds
-        self._state_seconds = state_seconds
         self._connection: SpriteConnection | None = None
         self._pace = Pace()
         self._complaints = TokenBucket(COMPLAINTS_PER_SECOND, COMPLAINTS_AT_ONCE)
         self._attempts = 0
         self._down_since = time.monotonic()
-        self._is_at_rest = False
+        #: Whether there is no connection, and none is tried until a client needs the sprite.
+        self.is_at_rest = False
         self._nudged = asyncio.Event()
         #: The current attempt or connection, so that it can be ended from outside.
         self._attempt: asyncio.Timeout | None = None
@@ -306,11 +286,6 @@ class Link(Service):
         await stack.enter_async_context(
             owned_task(self._run(), name=f"link {self._sprite}", on_death=self._listener.died)
         )
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Return whether there is no connection, and none is tried until a client needs the sprite."""
-        return self._is_at_rest
 
     def let_go(self) -> None:
         """End the connection or attempt at once; the next attempt checks again which bridge owns the sprite."""
@@ -370,8 +345,10 @@ class Link(Service):
             # The last connection broke before its state arrived. A sprite sends no state to a client that resumes.
             self._position = Position()
         self._report("connecting", "")
+        epoch = self._position.epoch
+        resume = None if epoch is None else Resume(epoch=epoch, last_seq=self.last_seq)
         async with asyncio.timeout(_REACH_SECONDS):
-            connection, welcome = await SpriteConnection.open(self._reach, self._report, self._resume(), self._pace)
+            connection, welcome = await SpriteConnection.open(self._reach, self._report, resume, self._pace)
         since = time.monotonic()
         try:
             continues = self._position.welcome(welcome.epoch, welcome.last_seq)
@@ -402,21 +379,14 @@ class Link(Service):
 
     async def _read(self, connection: SpriteConnection) -> None:
         while True:
-            self._hear(await connection.message())
-
-    def _resume(self) -> Resume | None:
-        epoch = self._position.epoch
-        return None if epoch is None else Resume(epoch=epoch, last_seq=self.last_seq)
-
-    def _hear(self, message: ServerMessage) -> None:
-        if message.reply_to == self._probe_id:
-            return
-        if message.seq is not None:
-            if not self._position.advance(message.seq):
-                return
-        elif isinstance(message.payload, Gap):
-            self._position.skip()
-        self._listener.heard(message)
+            message = await connection.message()
+            if message.reply_to == self._probe_id:
+                continue
+            if message.seq is not None and not self._position.advance(message.seq):
+                continue
+            if message.seq is None and isinstance(message.payload, Gap):
+                self._position.skip()
+            self._listener.heard(message)
 
     def _report(self, state: State, message: str) -> None:
         # Each new attempt begins like this; clients that know of the last failure are informed only of news.
@@ -431,21 +401,18 @@ class Link(Service):
     # --- when to try, and when to give up ---
 
     async def _pause(self, error: Exception) -> None:
-        """Wait before the next attempt: longer after each failure, until a client nudges.
-
-        While nobody needs the sprite, wait only for a nudge.
-        """
+        """Wait longer after each failure, or until a nudge. While nobody needs the sprite, wait only for a nudge."""
         if self._complaints.wait(1) == 0:
             self._complaints.take(1)
             log.info("no link to %s: %s", self._sprite, type(error).__name__)
         if self._listener.rests and not isinstance(error, MachineGoneError):
             self._nudged.clear()
             self._tell(LinkChange("ready", "Asleep. It wakes when you do something."))
-            self._is_at_rest = True
+            self.is_at_rest = True
             try:
                 await self._nudged.wait()
             finally:
-                self._is_at_rest = False
+                self.is_at_rest = False
             self._attempts, self._down_since = 0, time.monotonic()
             return
         self._nudged.clear()
@@ -471,15 +438,15 @@ class Link(Service):
         """Probe the sprite for ever; raise LinkError if it does not answer."""
         began_at, asked_at = time.monotonic(), None
         while True:
-            await asyncio.sleep(self._silent_seconds / _WATCHES_A_SILENCE)
+            await asyncio.sleep(_SILENT_SECONDS / _WATCHES_A_SILENCE)
             now = time.monotonic()
-            if self._listener.awaits_state and now - began_at > self._state_seconds:
+            if self._listener.awaits_state and now - began_at > _STATE_SECONDS:
                 raise LinkError("The sprite does not report its state.")
             if asked_at is not None and connection.heard_at >= asked_at:
                 asked_at = None
-            if asked_at is not None and now - asked_at > self._answer_seconds:
+            if asked_at is not None and now - asked_at > _ANSWER_SECONDS:
                 raise LinkError("The sprite does not answer any more.")
-            if asked_at is None and now - connection.heard_at > self._silent_seconds and not self._listener.rests:
+            if asked_at is None and now - connection.heard_at > _SILENT_SECONDS and not self._listener.rests:
                 asked_at = now
                 if not self._listener.may_speak:
                     raise LinkError(self._listener.why_silent)

@@ -1,9 +1,7 @@
 """Messages to one sprite that await an answer, and the client of each answer.
 
-Missions, permissions, canvas edits of people and the bridge's own requests are kept and resent until they are
-answered. Any other request is answered or refused: it is open until its answer arrives or the link breaks. Ids on the
-wire are the bridge's own, so that two pages may use the same one. Two kinds are stable, because the sprite
-deduplicates by them: a mission keeps its id, and the id of a new card is derived from the page's.
+Missions, permissions, canvas edits and the bridge's own requests are resent until they are answered. Any other request
+is refused when the link breaks. Ids on the wire are the bridge's own, except of missions and new cards: see `take`.
 """
 
 from __future__ import annotations
@@ -95,38 +93,22 @@ class _Request:
 
 
 class PendingRequests:
-    """Forward messages of clients to one sprite, and its answers back.
-
-    `take` messages of clients, `answer` with the sprite's replies; call `link_up` and `link_down` on changes.
-    """
+    """Forward messages of clients to one sprite, and its answers back; call `link_up` and `link_down` on changes."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._requests: dict[str, _Request] = {}
-        self._resends = ResendBuffer()
+        #: A new connection must send its frames first.
+        self.resends = ResendBuffer()
         #: Futures of the bridge's own messages, by their ids on the wire.
         self._own: dict[str, asyncio.Future[messages.ServerPayload]] = {}
         self._waiting: list[tuple[Subscriber, VisitorMessage]] = []
         self._tasks = TaskSet()
 
     @property
-    def has_undelivered(self) -> bool:
-        """Return whether a kept message, which is resent on each new connection, is still unanswered."""
-        return len(self._resends) > 0
-
-    @property
-    def waiting_since(self) -> float | None:
-        """Return the arrival of the oldest unanswered message, in Unix seconds."""
-        return self._resends.waiting_since
-
-    @property
     def is_empty(self) -> bool:
         """Return whether no message waits for an answer or the link."""
-        return not self.has_undelivered and not self._requests and not self._waiting
-
-    def resends(self) -> list[bytes]:
-        """Return the frames that a new connection must send first."""
-        return self._resends.frames()
+        return not (self.resends or self._requests or self._waiting)
 
     async def close(self) -> None:
         """Cancel the messages that are being forwarded; callers of `ask` get a LinkDownError."""
@@ -140,7 +122,10 @@ class PendingRequests:
         self._waiting = [(sender, message) for sender, message in self._waiting if sender is not member]
 
     async def take(self, member: Subscriber, message: VisitorMessage) -> None:
-        """Forward one message to the sprite, at the sprite's pace."""
+        """Forward one message to the sprite, at the sprite's pace.
+
+        The sprite deduplicates by two kinds of ids: a mission keeps its own, that of a new card is derived from it.
+        """
         if len(message.id) > _LONGEST_ID:
             member.say(messages.Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))
         elif isinstance(message.payload, messages.Mission):
@@ -155,7 +140,7 @@ class PendingRequests:
             # The sprite sleeps and is about to wake for this.
             self._waiting.append((member, message))
         else:
-            member.say(self._unavailable(), reply_to=message.id or None)
+            member.say(self._unavailable(), reply_to=message.id)
 
     async def ask(self, payload: messages.ClientPayload, wire_id: str | None = None) -> messages.ServerPayload:
         """Send a message of the bridge itself, repeat it after each cut, and return its answer.
@@ -164,7 +149,7 @@ class PendingRequests:
         """
         wire_id = wire_id or str(uuid.uuid4())
         frame = encode(payload, message_id=wire_id)
-        if not self._resends.add(wire_id, PendingMessage(frame, None, wire_id)):
+        if not self.resends.add(wire_id, PendingMessage(frame, None, wire_id)):
             return messages.Error("queue_full", _FULL)
         answer: asyncio.Future[messages.ServerPayload] = asyncio.get_running_loop().create_future()
         self._own[wire_id] = answer
@@ -174,7 +159,7 @@ class PendingRequests:
             return await answer
         finally:
             del self._own[wire_id]
-            self._resends.answered(wire_id)
+            self.resends.answered(wire_id)
 
     def answer(self, message: ServerMessage, wire_id: str, members: set[Subscriber]) -> None:
         """Send an answer to the member that asked; drop it if that member is gone, or there is none."""
@@ -185,11 +170,9 @@ class PendingRequests:
         request = self._requests.pop(wire_id, None)
         if request is not None:
             request.sender.request_ended()
-        elif (
-            isinstance(message.payload, messages.Ack | messages.Error)
-            and (sent := self._resends.answered(wire_id)) is not None
-        ):
-            request = None if sent.sender is None else _Request(sent.sender, sent.message_id)
+        elif isinstance(message.payload, messages.Ack | messages.Error):
+            sent = self.resends.answered(wire_id)
+            request = _Request(sent.sender, sent.message_id) if sent is not None and sent.sender is not None else None
         if request is not None and request.sender in members and not isinstance(message.payload, messages.AuthOk):
             frame = encode(message.payload, reply_to=request.message_id or None, timestamp=message.timestamp)
             request.sender.put(frame[:-1])
@@ -207,35 +190,31 @@ class PendingRequests:
         requests, self._requests = self._requests, {}
         for request in requests.values():
             request.sender.request_ended()
-            request.sender.say(refused, reply_to=request.message_id or None)
+            request.sender.say(refused, reply_to=request.message_id)
         waiting, self._waiting = self._waiting, []
         for member, message in waiting:
-            member.say(refused, reply_to=message.id or None)
+            member.say(refused, reply_to=message.id)
 
     async def _deliver(self, member: Subscriber, message: VisitorMessage, wire_id: str) -> None:
         if not wire_id:
-            member.say(
-                messages.Error("bad_request", "A mission needs an id, by which a repeated message is recognised.")
-            )
+            words = "A mission needs an id, by which a repeated message is recognised."
+            member.say(messages.Error("bad_request", words))
             return
         frame = encode(message.payload, message_id=wire_id)
-        if not self._resends.add(wire_id, PendingMessage(frame, member, message.id)):
-            member.say(messages.Error("queue_full", _FULL), reply_to=message.id or None)
+        if not self.resends.add(wire_id, PendingMessage(frame, member, message.id)):
+            member.say(messages.Error("queue_full", _FULL), reply_to=message.id)
             return
         with suppress(LinkDownError):
             await self._link.send(frame)
 
     async def _request(self, member: Subscriber, message: VisitorMessage) -> None:
         if isinstance(message.payload, messages.FileUpload) and not await self._has_room(member):
-            member.say(self._unavailable(), reply_to=message.id or None)
+            member.say(self._unavailable(), reply_to=message.id)
             return
         in_haste = isinstance(message.payload, messages.Interrupt)
         most, most_each = (_MAX_IN_HASTE, _MAX_IN_HASTE) if in_haste else (_MAX_REQUESTS, _MAX_REQUESTS_EACH)
         if len(self._requests) >= most or member.waiting >= most_each:
-            member.say(
-                messages.Error("busy", "Too many requests at once. Try again in a moment."),
-                reply_to=message.id or None,
-            )
+            member.say(messages.Error("busy", "Too many requests at once. Try again in a moment."), reply_to=message.id)
             return
         wire_id = str(uuid.uuid4())
         self._requests[wire_id] = _Request(member, message.id)

@@ -1,8 +1,7 @@
 """One sprite and its clients: route events to all of them, and each answer to the client that asked.
 
-Owns the link and the members. A member is *waiting* until it has sent its resume point and the
-link is ready. Then it is brought up to date and joins the live stream, with every durable event exactly once. All
-live members have the same events as the link.
+A member waits until it has sent its resume point and the link is ready. Then it is brought up to date and joins the
+live stream, with every durable event exactly once. All live members have the same events as the link.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ import msgspec
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
 from bridge.hub import link
 from bridge.hub.pending_requests import PendingRequests
-from bridge.hub.subscriber import QUIET_SECONDS, Subscriber, caught_up
+from bridge.hub.subscriber import Subscriber, caught_up
 from bridge.providers.provider import Host, HostError, Phase, Reached, Report
 from sprite.common.limits import TokenBucket
 from sprite.protocol import messages
@@ -131,6 +130,10 @@ _CATCH_UPS = 4
 _CATCH_UP_AGAIN_SECONDS = 0.5
 #: Time to wake the sprite and receive its state.
 _STATE_SECONDS = 50.0
+#: After this long without activity the sprite may sleep.
+_IDLE_SECONDS = 300.0
+#: After this time without an answer about leases, clients are sent away: another bridge may be able to serve them.
+_UNASKED_SECONDS = 10.0
 #: Longest time that a busy sprite keeps its room open without clients.
 _LONGEST_WORK_SECONDS = 7200.0
 _LET_GO = "Another bridge has your agent now or is taking it over. Looking for it."
@@ -139,10 +142,7 @@ _WAITS = "What you type now is sent as soon as your agent is connected."
 
 
 class Observer:
-    """Receives the events of every room; ignores those whose method is not overridden. No method may block or raise.
-
-    A sprite may send any messages at any rate.
-    """
+    """Receives the events of every room. No method may block or raise; a sprite may send anything at any rate."""
 
     def opened(self, sprite: str) -> None:
         """Handle the opening of a sprite's room, because a client or the bridge needs the sprite."""
@@ -174,20 +174,19 @@ class HubListener:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomTimes:
-    """Waiting times of a room and its parts."""
+class Seen:
+    """The relay's knowledge of a sprite; `last_seen_at` in Unix seconds, now while the link is ready.
 
-    #: A reload, or a phone that changes its network, finds the same connection.
-    linger_seconds: float = 30.0
-    #: After this long without activity the sprite may sleep.
-    idle_seconds: float = 300.0
-    #: After this time without an answer about leases, clients are sent away: another bridge may be able to serve them.
-    unasked_seconds: float = 10.0
-    quiet_seconds: float = QUIET_SECONDS
+    `slow` has the oldest turn, waiting message and model call, of those that take longer than a minute.
+    """
 
-
-#: Of a bridge; tests have shorter ones.
-TIMES = RoomTimes()
+    sprite: str
+    state: str
+    detail: str
+    clients: int
+    version: str | None
+    last_seen_at: float | None
+    slow: Sequence[SlowWork] = ()
 
 
 class SpriteHub:
@@ -202,14 +201,12 @@ class SpriteHub:
         ownership: Ownership,
         on_stale: Callable[[int, int], None],
         is_unshipped: Callable[[str], bool] = lambda _: False,
-        times: RoomTimes = TIMES,
     ) -> None:
         self._host = host
         self._ownership = ownership
         self._on_stale = on_stale
         self._is_unshipped = is_unshipped
         self._observers = observers
-        self._times = times
         #: Since when the lease's holder is unknown.
         self._unasked_since: float | None = None
         self._sprite = sprite
@@ -226,8 +223,8 @@ class SpriteHub:
         self._requests = PendingRequests(self._link)
         self._catching_up: dict[Subscriber, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_CATCH_UPS)
-        #: A state for all members is expected; `_generation` counts the restarts of the live stream.
-        self._sync_is_due = True
+        #: Whether a `state_sync` must come before the live stream goes on. `_generation` counts the stream's restarts.
+        self.awaits_state = True
         self._generation = 0
         self._work = WorkUnderWay()
         self._mission_log = MissionLog(sprite)
@@ -249,7 +246,7 @@ class SpriteHub:
     async def __aexit__(self, *_error: object) -> None:
         if self.is_elsewhere.is_set():
             for member in self._members:
-                member.pass_on()
+                member.is_passed_on.set()
         elif self._members:
             # Only a bug ends a room with members; they reconnect to a new one.
             log.critical(
@@ -275,26 +272,15 @@ class SpriteHub:
 
     @property
     def is_needed(self) -> bool:
-        """Return whether there are members, undelivered messages, or work of the sprite (for a limited time).
-
-        The sprite is also needed while its replica is being completed.
-        """
+        """Return whether it has members, undelivered messages, work (for a limited time) or a replica to complete."""
         is_at_work = self.is_at_work and time.monotonic() - self._alone_since < _LONGEST_WORK_SECONDS
-        is_awaited = self._requests.has_undelivered or is_at_work or self._is_unshipped(self._sprite)
+        is_awaited = len(self._requests.resends) > 0 or is_at_work or self._is_unshipped(self._sprite)
         return bool(self._members or self._holds) or is_awaited
 
     @property
     def is_at_work(self) -> bool:
         """Return whether the sprite says that a turn or background work is in progress."""
         return self._work.goes_on
-
-    @property
-    def slow(self) -> list[SlowWork]:
-        """Return the oldest turn, waiting message and model call, of those that take longer than a minute."""
-        work = self._work.open_work()
-        if (since := self._requests.waiting_since) is not None:
-            work.append(SlowWork("queue", since))
-        return oldest(slow(work, time.time()))
 
     @property
     def is_at_rest(self) -> bool:
@@ -307,24 +293,26 @@ class SpriteHub:
         return self._link.is_ready
 
     @property
-    def members(self) -> int:
-        """Return the number of members."""
-        return len(self._members)
-
-    @property
     def change(self) -> link.LinkChange:
         """Return the state of the link to the sprite."""
         return self._link.change
 
-    @property
-    def server_version(self) -> str | None:
-        """Return the sprite's version, or None before its first welcome."""
-        return None if self._link.welcome is None else self._link.welcome.server_version
-
-    @property
-    def last_seen_at(self) -> float | None:
-        """Return when the sprite was last connected, in Unix seconds, or None if it never was."""
-        return time.time() if self._link.is_ready else self._seen_at
+    def seen(self, past: Seen | None) -> Seen:
+        """Return what is known of the sprite. `past` is the earlier state, for facts that the room lacks."""
+        change, welcome = self._link.change, self._link.welcome
+        version, seen_at = (past.version, past.last_seen_at) if past is not None else (None, None)
+        work = self._work.open_work()
+        if (since := self._requests.resends.waiting_since) is not None:
+            work.append(SlowWork("queue", since))
+        return Seen(
+            sprite=self._sprite,
+            state=change.state,
+            detail=change.detail,
+            clients=len(self._members),
+            version=welcome.server_version if welcome else version,
+            last_seen_at=time.time() if self._link.is_ready else self._seen_at or seen_at,
+            slow=oldest(slow(work, time.time())),
+        )
 
     # --- for the bridge itself ---
 
@@ -349,20 +337,16 @@ class SpriteHub:
             self._ears.discard(ear)
 
     async def ask(self, payload: messages.ClientPayload, message_id: str | None = None) -> messages.ServerPayload:
-        """Send a message, repeat it after each cut, and return its answer. Raise LinkDownError if none can arrive.
-
-        A mission has an id, by which the sprite deduplicates it.
-        """
+        """Send a message, a mission with its id, again after each cut; return its answer. May raise LinkDownError."""
         self._act()
         if isinstance(payload, messages.Mission) and message_id is not None:
             self._mission_log.received(message_id)
         return await self._requests.ask(payload, message_id)
 
     async def beside(self, client: str) -> link.SpriteConnection:
-        """Open another connection to the sprite, beside the link.
+        """Open another connection to the sprite, beside the link; may raise as `SpriteConnection.open` does.
 
-        Raise LinkDownError without a link, because connecting could wake a machine. Also raise HostError,
-        LinkError, OSError or TimeoutError.
+        Raise LinkDownError without a link, because connecting could wake a machine.
         """
         if not self._link.is_ready:
             raise link.LinkDownError
@@ -377,10 +361,7 @@ class SpriteHub:
         self._link.report(phase, words)
 
     def advise(self, words: str, as_of: float | None = None) -> None:
-        """Show a text to all clients while the link is up, because the person has to decide something.
-
-        `words` "" removes the text. `as_of` is the time of the replica in Unix seconds.
-        """
+        """Show clients a text while the link is up, "" for none; `as_of` is the replica's time in Unix seconds."""
         before, self._advice = self._advice, link.LinkChange("ready", words, "choose", as_of) if words else None
         if self._advice != before and self._link.change.state == "ready":
             frame = encode(self._told(self._link.change))[:-1]
@@ -424,7 +405,7 @@ class SpriteHub:
         except NotOwnedError:
             now = time.monotonic()
             self._unasked_since = self._unasked_since or now
-            if now - self._unasked_since > self._times.unasked_seconds:
+            if now - self._unasked_since > _UNASKED_SECONDS:
                 self.is_elsewhere.set()
             raise
         self._unasked_since = None
@@ -454,7 +435,7 @@ class SpriteHub:
 
     def resumed(self, member: Subscriber) -> None:
         """Admit a member that has sent its resume point, if the link is ready."""
-        if self._link.is_ready and not self._sync_is_due:
+        if self._link.is_ready and not self.awaits_state:
             self._admit(member)
 
     def leave(self, member: Subscriber) -> None:
@@ -487,13 +468,8 @@ class SpriteHub:
     @property
     def rests(self) -> bool:
         """Return whether the room has been idle long enough, without work and undelivered messages."""
-        idle = time.monotonic() - self._active_at > self._times.idle_seconds
+        idle = time.monotonic() - self._active_at > _IDLE_SECONDS
         return idle and not self._holds and self.is_at_rest and not self._is_unshipped(self._sprite)
-
-    @property
-    def awaits_state(self) -> bool:
-        """Return whether a `state_sync` of the sprite has to arrive before the live stream goes on."""
-        return self._sync_is_due
 
     @property
     def may_speak(self) -> bool:
@@ -531,7 +507,7 @@ class SpriteHub:
         """Continue for all members, or expect a state if the link cannot continue; return the frames to resend."""
         if not continues:
             self._begin_anew(welcome)
-        return self._requests.resends()
+        return self._requests.resends.frames()
 
     def heard(self, message: ServerMessage) -> None:
         """Route an answer to the member that asked, an event to all."""
@@ -561,26 +537,26 @@ class SpriteHub:
     def _begin_anew(self, welcome: messages.AuthOk) -> None:
         """Restart the live stream after a gap or with another sequence: a state for all members follows."""
         self._generation += 1
-        self._sync_is_due = True
+        self.awaits_state = True
         for member in self._live:
             member.begin_anew(welcome)
 
     def _state(self, sync: messages.StateSync) -> None:
-        """Handle a state: the end of a restart, or (after a forget) an update for all.
-
-        Earlier events may have been forgotten, so they are not replayed any more.
-        """
+        """Handle a state: a restart's end, or an update after a forget. Events before it are not replayed any more."""
         self._work.state(sync)
-        if self._sync_is_due:
-            self._sync_is_due = False
+        if self.awaits_state:
+            self.awaits_state = False
         else:
             self._generation += 1
         frame = encode(sync)[:-1]
         for member in tuple(self._live):
             member.event(frame, None)
+        welcome = self._link.welcome
+        assert welcome is not None  # noqa: S101 - it came before the state
         for member in self._waiting():
-            if not self._knows(member):
-                self._greet(member)
+            if member.resume is None or member.resume.epoch != welcome.epoch:
+                if member.told_epoch != welcome.epoch:
+                    member.greet(msgspec.structs.replace(welcome, last_seq=self._link.last_seq))
                 member.put(frame)
                 self._live.add(member)
         self._admit_waiting()
@@ -601,15 +577,10 @@ class SpriteHub:
         ]
 
     def _admit_waiting(self) -> None:
-        if self._sync_is_due:
+        if self.awaits_state:
             return
         for member in self._waiting():
             self._admit(member)
-
-    def _knows(self, member: Subscriber) -> bool:
-        """Return whether the client knows the link's current event sequence."""
-        resume, welcome = member.resume, self._link.welcome
-        return resume is not None and welcome is not None and resume.epoch == welcome.epoch
 
     def _admit(self, member: Subscriber) -> None:
         """Send a client the missed events over a separate connection and add it to the live stream."""
@@ -617,14 +588,9 @@ class SpriteHub:
         self._catching_up[member] = task
         task.add_done_callback(lambda done: self._caught_up(member, done))
 
-    def _greet(self, member: Subscriber) -> None:
-        welcome = self._link.welcome
-        if welcome is not None and member.told_epoch != welcome.epoch:
-            member.greet(msgspec.structs.replace(welcome, last_seq=self._link.last_seq))
-
     async def _catch_up(self, member: Subscriber) -> None:
         """Retry until the client has joined the live stream, or the link is gone (its return starts this again)."""
-        while self._link.is_ready and not self._sync_is_due:
+        while self._link.is_ready and not self.awaits_state:
             generation = self._generation
             member.outbox.hold()
             self._live.add(member)
@@ -655,6 +621,6 @@ class SpriteHub:
             # A bug; a reconnect may succeed.
             log.error("catching up with %s failed", self._sprite, exc_info=error)
             member.cut()
-        elif member in self._members and member not in self._live and self._link.is_ready and not self._sync_is_due:
+        elif member in self._members and member not in self._live and self._link.is_ready and not self.awaits_state:
             # The link came back between the last check and the end of the task.
             self._admit(member)

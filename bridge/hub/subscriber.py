@@ -28,24 +28,17 @@ _FRAMES_PER_SECOND, _FRAMES_BURST = 100.0, 500.0
 _FAREWELL_SECONDS = 2.0
 #: After this silence a ping message is sent: a page cannot see WebSocket pings, and would not notice a dead
 #: connection.
-QUIET_SECONDS = 10.0
+_QUIET_SECONDS = 10.0
 
 
 class Subscriber:
     """Send frames to one client in order without blocking; `messages` yields the client's messages."""
 
-    def __init__(
-        self,
-        websocket: web.WebSocketResponse,
-        transport: asyncio.Transport | None,
-        *,
-        quiet_seconds: float = QUIET_SECONDS,
-    ) -> None:
+    def __init__(self, websocket: web.WebSocketResponse, transport: asyncio.Transport | None) -> None:
         """Create a subscriber; `transport` is the TCP transport of the WebSocket, None if the client has left."""
         self._socket = websocket
         self._transport = transport
         self._clock = asyncio.get_running_loop().time
-        self._quiet_seconds = quiet_seconds
         #: Time of the last sent frame.
         self._sent_at = self._clock()
         #: Frames to send; the live stream can be held back in it while the client catches up.
@@ -62,29 +55,25 @@ class Subscriber:
         #: Requests that wait for the sprite's answer.
         self.waiting = 0
         self.answered = asyncio.Event()
-        #: Set if another bridge must serve the client from now on.
+        #: Set if the client must reconnect, to the bridge that owns the sprite.
         self.is_passed_on = asyncio.Event()
 
     # --- out ---
 
     def say(self, payload: messages.RelayedPayload, *, reply_to: str | None = None) -> None:
-        """Send the client an answer, or a message of the bridge itself."""
-        self.put(encode(payload, reply_to=reply_to)[:-1])
+        """Send the client an answer (to a message with an id), or a message of the bridge itself."""
+        self.put(encode(payload, reply_to=reply_to or None)[:-1])
 
     def greet(self, welcome: messages.AuthOk) -> None:
         """Answer the client's `resume`: announce the following event sequence."""
         self.told_epoch = welcome.epoch
-        self.say(welcome, reply_to=self._resume_id or None)
+        self.say(welcome, reply_to=self._resume_id)
 
     def begin_anew(self, welcome: messages.AuthOk) -> None:
         """Announce a new event sequence in the live stream, before the first event of the sequence."""
         self.told_epoch = welcome.epoch
         self.outbox.begin_anew()
         self.event(encode(welcome)[:-1], None)
-
-    def has_got(self, epoch: str, last_seq: int) -> None:
-        """Record the newest event that the client has; its next replay begins after it."""
-        self.resume = messages.ResumeFrom(epoch, last_seq)
 
     def put(self, frame: bytes) -> None:
         """Queue a frame (without its newline)."""
@@ -106,10 +95,6 @@ class Subscriber:
         while self.outbox.has_backlog(_REPLAY_BYTES):
             self._sent.clear()
             await self._sent.wait()
-
-    def pass_on(self) -> None:
-        """Close the connection, so that the client reconnects to the bridge that owns the sprite."""
-        self.is_passed_on.set()
 
     def cut(self) -> None:
         """Cut the connection without a close frame, which a client that does not read would not receive."""
@@ -142,11 +127,11 @@ class Subscriber:
         """Wait for frames to send; after a long silence queue a ping."""
         self._has_sent_all = True
         try:
-            async with asyncio.timeout_at(self._sent_at + self._quiet_seconds):
+            async with asyncio.timeout_at(self._sent_at + _QUIET_SECONDS):
                 await self._filled.wait()
         except TimeoutError:
             # Frames sent directly meanwhile did not wake this task.
-            if self._clock() >= self._sent_at + self._quiet_seconds:
+            if self._clock() >= self._sent_at + _QUIET_SECONDS:
                 self.put(encode(messages.Ping())[:-1])
         finally:
             self._has_sent_all = False
@@ -228,10 +213,7 @@ class Subscriber:
                 self.say(messages.Error(error.code, str(error)), reply_to=error.reply_to)
                 continue
             if isinstance(message.payload, messages.ResumeFrom):
-                self.say(
-                    messages.Error("unexpected", "This connection has already been resumed."),
-                    reply_to=message.id or None,
-                )
+                self.say(messages.Error("unexpected", "This connection has already been resumed."), reply_to=message.id)
                 continue
             yield message
 
@@ -258,39 +240,29 @@ _SECONDS = 60.0
 
 
 async def caught_up(reach: Reach, member: Subscriber, welcome: messages.AuthOk | None, pace: Pace) -> int:
-    """Send a client the events it missed; return the newest one. Raise HostError, LinkError, OSError or TimeoutError.
+    """Send a client the events it missed; return the newest. Raise HostError, LinkError, OSError or TimeoutError.
 
-    `welcome` is the link's; LinkError if the sprite has another epoch by now. On an error the member's `resume` marks
-    the events it already has, so that the next try continues there.
+    `welcome` is the link's: LinkError if the sprite has another epoch now. After an error the next try goes on there.
     """
+    asked, resume = member.resume, None
+    if asked is not None and asked.epoch is not None and asked.last_seq is not None:
+        resume = messages.Resume(epoch=asked.epoch, last_seq=asked.last_seq)
     async with asyncio.timeout(_SECONDS):
-        resume = _resume(member)
         connection, now = await SpriteConnection.open(reach, lambda *_: None, resume, pace)
         try:
             if welcome is None or now.epoch != welcome.epoch:
                 raise LinkError("The sprite's event sequence has restarted.")
             # Held transient events are older than the state that the client is about to get.
             member.outbox.drop_transient()
-            if not _goes_on(resume, member, now):
+            # A replay that was cut off goes on where it was.
+            if resume is None or not (resume.epoch == now.epoch == member.told_epoch):
                 member.greet(now)
             if resume is None or resume.epoch != now.epoch or resume.last_seq != now.last_seq:
                 await _copy(connection, member, now)
-            member.has_got(now.epoch, now.last_seq)
+            member.resume = messages.ResumeFrom(now.epoch, now.last_seq)
             return now.last_seq
         finally:
             await connection.close()
-
-
-def _resume(member: Subscriber) -> messages.Resume | None:
-    asked = member.resume
-    if asked is None or asked.epoch is None or asked.last_seq is None:
-        return None
-    return messages.Resume(epoch=asked.epoch, last_seq=asked.last_seq)
-
-
-def _goes_on(resume: messages.Resume | None, member: Subscriber, welcome: messages.AuthOk) -> bool:
-    """Return whether the member was greeted and a replay continues where an earlier one was cut off."""
-    return resume is not None and resume.epoch == welcome.epoch == member.told_epoch
 
 
 async def _copy(connection: SpriteConnection, member: Subscriber, welcome: messages.AuthOk) -> None:
@@ -307,7 +279,8 @@ async def _copy(connection: SpriteConnection, member: Subscriber, welcome: messa
         elif message.seq is not None and message.reply_to is None and reached < message.seq <= welcome.last_seq:
             reached = message.seq
             member.put(encode(message.payload, message_id=message.id, seq=reached, timestamp=message.timestamp)[:-1])
-            member.has_got(welcome.epoch, reached)
+            # The next replay begins after it.
+            member.resume = messages.ResumeFrom(welcome.epoch, reached)
             await member.keeps_up()
             if reached == welcome.last_seq:
                 return

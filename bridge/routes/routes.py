@@ -215,7 +215,8 @@ class Restoring:
 
         def tell(phase: Phase, words: str) -> None:
             report(phase, words)
-            self._relay.report(sprite, phase, words)
+            if (room := self._relay.room_of(sprite)) is not None:
+                room.report(phase, words)
 
         try:
             await self._ownership.own(sprite)
@@ -223,7 +224,8 @@ class Restoring:
                 return await self.restorer.restore(sprite, asked, tell)
         finally:
             # Clients that wait for the sprite get it now, without waiting for the next attempt.
-            self._relay.nudge(sprite)
+            if (room := self._relay.room_of(sprite)) is not None:
+                room.nudge()
 
     def door(self, authenticator: Authenticator) -> Handler:
         """Return the handler of `POST /restore`: restores the person's newest replica, without replacing anything.
@@ -253,8 +255,8 @@ class Restoring:
         """
         if how not in _OFFERED:
             raise RestoreRefusedError(f"`how` must be {', '.join(_OFFERED)}, or missing.")
-        offered = _OFFERED[how]
-        if offered is not None and self._relay.offer(person) != offered:
+        offered, room = _OFFERED[how], self._relay.room_of(person)
+        if offered is not None and (room is None or room.offer != offered):
             raise RestoreRefusedError("Your agent needs no restore at the moment. Nothing was changed.")
         if how == "keep":
             return Restored(await self.restorer.go_on(person))

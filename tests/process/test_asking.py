@@ -12,13 +12,12 @@ import pytest
 from bridge.api.missions import AskError, Asking
 from bridge.client.turns import Began, Grew, News, Reader
 from bridge.hub.hub import Relay
-from bridge.hub.room import RoomTimes
 from sprite.protocol.events import Complete, Ending, Failed, Interrupted, Started, TextDelta, WholeText
 from sprite.protocol.memory import ChatResult
 from sprite.protocol.messages import Ack, Error, Heartbeat, PermissionRequest, PermissionResolved
 from sprite.protocol.shapes import ChatMessage
 from tests.chat_stand_in import StandIn, Visitor, state_sync
-from tests.relay_stage import Street
+from tests.relay_stage import Street, relaying
 
 MISSION = "00000000-0000-4000-8000-000000000001"
 
@@ -48,7 +47,7 @@ class Stage:
 async def stage() -> AsyncIterator[Stage]:
     async with (
         StandIn() as sprite,
-        Relay(Street(sprite.port), times=RoomTimes(linger_seconds=0.01)) as relay,
+        relaying(Street(sprite.port), linger_seconds=0.01) as relay,
         Asking(relay) as asking,
     ):
         yield Stage(sprite, relay, asking)

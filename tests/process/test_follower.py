@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from bridge.hub.hub import Relay
-from bridge.hub.room import RoomTimes
 from bridge.replicas.keys import Keyring
 from bridge.replicas.replicator import Replicator, Standing, standing
 from bridge.replicas.sealed_store import SealedStore
@@ -21,7 +20,7 @@ from sprite.protocol.messages import STORE, Error
 from sprite.protocol.replication import Packer, Shipped
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.inspection import eventually
-from tests.relay_stage import Street
+from tests.relay_stage import Street, relaying
 from tests.shipments import shipped, store_at, turn, words
 
 SPRITE = "ada"
@@ -57,9 +56,7 @@ async def followed(folder: Path | str, quota: int = 2**30, keys: Keyring | None 
         StandIn() as sprite,
         store_at(folder, keys, quota) as store,
         Replicator(store, pytest.fail) as followers,
-        Relay(
-            Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, times=RoomTimes(linger_seconds=0.01)
-        ) as relay,
+        relaying(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
     ):
         followers.follow(relay.room_of)
         with relay.held(SPRITE):
@@ -99,9 +96,7 @@ async def test_hub_stays_open_until_replica_is_complete(tmp_path: Path) -> None:
         StandIn() as sprite,
         store_at(tmp_path) as store,
         Replicator(store, pytest.fail) as followers,
-        Relay(
-            Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, times=RoomTimes(linger_seconds=0.01)
-        ) as relay,
+        relaying(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
     ):
         followers.follow(relay.room_of)
         with relay.held(SPRITE):

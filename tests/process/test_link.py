@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
+
 from bridge.hub.link import Link, LinkChange
 from bridge.providers.provider import HostError, Reached, Report
 from sprite.protocol.events import WholeText
@@ -88,8 +90,11 @@ async def calling(**options: float) -> AsyncIterator[Call]:
         async def reach(report: Report) -> Reached:
             return await street.reach("local", report)
 
-        async with Link("local", reach, audience, **options) as link:
-            yield Call(sprite, street, audience, link)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, seconds in options.items():
+                patch.setattr(f"bridge.hub.link._{name.upper()}", seconds)
+            async with Link("local", reach, audience) as link:
+                yield Call(sprite, street, audience, link)
 
 
 async def test_link_reassembles_split_and_merged_frames() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
-from bridge.hub.room import Observer, RoomTimes
+from bridge.hub.room import Observer
 from sprite.protocol.events import Complete, Started, WholeText
 from sprite.protocol.messages import Ack, Heartbeat
 from tests.chat_stand_in import StandIn, state_sync
 from tests.inspection import eventually
-from tests.relay_stage import Street, stage
+from tests.relay_stage import Street, relaying, stage
 
 if TYPE_CHECKING:
     from sprite.protocol.frames import ServerMessage
@@ -48,7 +48,7 @@ def done(mission_id: str) -> Complete:
 
 async def test_held_hub_opens_without_page_and_closes() -> None:
     diary = Diary()
-    async with StandIn() as sprite, Relay(Street(sprite.port), [diary], times=RoomTimes(linger_seconds=0.01)) as relay:
+    async with StandIn() as sprite, relaying(Street(sprite.port), [diary], linger_seconds=0.01) as relay:
         with relay.held("ada") as room:
             visitor = await sprite.visitor()
             await visitor.welcome(sync=state_sync())

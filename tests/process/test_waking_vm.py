@@ -15,7 +15,6 @@ import pytest
 from bridge.cluster.ownership import Ownership
 from bridge.db.open import open_database
 from bridge.hub.hub import Relay
-from bridge.hub.room import RoomTimes
 from bridge.notify.notifier import Notifier
 from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Webhook
@@ -28,6 +27,7 @@ from tests.harness import observations
 from tests.inspection import eventually, memory
 from tests.memory_stores import open_stores
 from tests.ports import free_port
+from tests.relay_stage import relaying
 from tests.scripted_model import OfflineModel
 from tests.vms import Disk, Tokens, host_of, this_archive
 from tests.waking_stage import QUICK, died
@@ -65,7 +65,7 @@ async def bridge_of(folder: Path, host: Host, receiver: Receiver, ahead: float =
         Notifier(database, [webhook], yes, yes, died) as notifier,
         NotificationRules(database, notifier, died) as notification_rules,
         DueDates(database, died, Ownership()) as due,
-        Relay(host, [due, notification_rules], times=RoomTimes(linger_seconds=0.01)) as relay,
+        relaying(host, [due, notification_rules], linger_seconds=0.01) as relay,
     ):
         await database.write(lambda tx: tx.create_function("db_now", 0, clock))  # type: ignore[attr-defined]
         waker = Waker(relay, due, yes, died, pace=QUICK, clock=clock)
