@@ -1,7 +1,4 @@
-"""People's connections to MCP servers: changes by people, searches and calls by their sprites' agents.
-
-A server is connected at its first use and disconnected after it was idle for a while.
-"""
+"""People's connections to MCP servers, each connected at its first use and disconnected when idle."""
 
 import asyncio
 import importlib
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CALLS_PER_MINUTE = 60
+_CALLS_PER_MINUTE = 60
 _AT_ONCE = 8
 #: The number of calls is written behind this time.
 _COUNT_SECONDS = 1.0
@@ -55,13 +52,13 @@ _UNSAFE_VARIABLE = re.compile(r"LD_|DYLD_")
 class _Live:
     """A connection in memory, with its session if it is open."""
 
-    def __init__(self, record: Record, per_minute: int) -> None:
+    def __init__(self, record: Record) -> None:
         self.record = record
         self.server: Server | None = None
         self.flow: Flow | None = None
         self.opening = asyncio.Lock()
         self.slots = asyncio.Semaphore(_AT_ONCE)
-        self.bucket = TokenBucket(per_minute / 60, per_minute)
+        self.bucket = TokenBucket(_CALLS_PER_MINUTE / 60, _CALLS_PER_MINUTE)
         self.state: Literal["new", "ready", "login", "failed"] = "new"
         self.detail = ""
         self.is_removed = False
@@ -82,8 +79,7 @@ class _Live:
 class Connections(Service):
     """`async with Connections(...) as connections:`. Methods may raise ConnectionsError, DatabaseError or StoreError.
 
-    `data` is the bridge's folder. `inside` permits servers in the bridge's own network. `tell` receives a person's
-    connections after each change.
+    `inside` permits servers in the bridge's own network. `tell` receives a person's connections after each change.
     """
 
     def __init__(
@@ -94,14 +90,12 @@ class Connections(Service):
         *,
         inside: bool,
         tell: Callable[[str, list[shapes.Connection]], None] = lambda _person, _all: None,
-        per_minute: int = CALLS_PER_MINUTE,
     ) -> None:
         self._store = store
         self._data = data
         self._on_death = on_death
         self._inside = inside
         self._tell = tell
-        self._per_minute = per_minute
         self._people: dict[str, dict[str, _Live]] = {}
         self._loading = asyncio.Lock()
         self._tasks = TaskSet()
@@ -130,7 +124,7 @@ class Connections(Service):
         await self._of(person)
         record = Record(name, definition)
         await self._store.add(person, record)
-        live = self._people[person][name] = _Live(record, self._per_minute)
+        live = self._people[person][name] = _Live(record)
         definition.hold_secrets()
         return await self._tested(person, live)
 
@@ -242,8 +236,7 @@ class Connections(Service):
     ) -> tuple[str, bool]:
         """Call a tool of a connection. Return its result as text, and whether it is an error.
 
-        `binds`: the sprite asks the person before words from outside act. Otherwise the person must have
-        switched the connection on.
+        `binds`: the sprite asks before words from outside act. Otherwise the person must have switched it on.
         """
         live = await self._found(person, connection)
         if not (binds or live.record.is_on):
@@ -274,7 +267,7 @@ class Connections(Service):
             async with self._loading:
                 if person not in self._people:
                     records = await self._store.of(person)
-                    self._people[person] = {record.name: _Live(record, self._per_minute) for record in records}
+                    self._people[person] = {record.name: _Live(record) for record in records}
         return self._people[person]
 
     async def _found(self, person: str, name: str) -> _Live:
@@ -338,7 +331,7 @@ class Connections(Service):
     async def _open_server(self, person: str, live: _Live, definition: Definition, flow: "Flow | None") -> "Server":
         await _loaded()
         from bridge.connections.login import provider
-        from bridge.connections.server import Server
+        from bridge.connections.server import OPEN_SECONDS, Server
 
         async def save() -> None:
             if not live.is_removed:
@@ -350,7 +343,7 @@ class Connections(Service):
         auth = provider(definition, save, flow) if has_login else None
         server = Server(definition, self._data, inside=self._inside, auth=auth)
         try:
-            await server.open(*(() if flow is None else (_LOGIN_SECONDS,)))
+            await server.open(OPEN_SECONDS if flow is None else _LOGIN_SECONDS)
             await self._list(person, live, server)
         except BaseException as error:
             await server.close()
@@ -397,7 +390,7 @@ class Connections(Service):
         if live.record.calls_today >= daily:
             raise ConnectionsError("limit", f"{live.record.name} has used up its {daily:,} calls of today (UTC).")
         if wait := live.bucket.wait(1):
-            words = f"{self._per_minute} calls of this minute. Try again in {math.ceil(wait)} seconds."
+            words = f"{_CALLS_PER_MINUTE} calls of this minute. Try again in {math.ceil(wait)} seconds."
             raise ConnectionsError("limit", f"{live.record.name} has used up its {words}")
         live.bucket.take(1)
         live.record.count()
@@ -415,10 +408,7 @@ class Connections(Service):
     # --- tasks ---
 
     async def _follow(self) -> None:
-        """Adopt changes that other bridges make to connections.
-
-        A session whose credentials changed finishes its calls and gets no new ones.
-        """
+        """Adopt changes of other bridges. Of a session with changed credentials only the calls in flight go on."""
         async for person in self._store.changes():
             if person not in self._people:
                 continue
@@ -436,7 +426,7 @@ class Connections(Service):
                 elif live.server is not None and records[name].definition != live.record.definition:
                     live.server.is_broken = True
             for name, record in records.items():
-                known.setdefault(name, _Live(record, self._per_minute)).record = record
+                known.setdefault(name, _Live(record)).record = record
             self._changed(person)
 
 

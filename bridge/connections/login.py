@@ -1,7 +1,4 @@
-"""OAuth of a connection, by the `mcp` library: discovery, dynamic registration, PKCE and refresh.
-
-Imported with `server`, at the first use of a connection.
-"""
+"""OAuth of a connection by the `mcp` library; imported with `server`, at the first use of a connection."""
 
 import asyncio
 import secrets
@@ -47,10 +44,7 @@ class Flow:
 
 
 def provider(definition: Definition, save: Callable[[], Awaitable[None]], flow: Flow | None) -> OAuthClientProvider:
-    """Return the OAuth authentication of requests to a server. `save` stores the definition with new tokens.
-
-    Without a flow, a request that needs a person raises LoginNeededError.
-    """
+    """Return the OAuth of requests to a server; `save` stores new tokens. Without a flow it raises LoginNeededError."""
     login = definition.login = definition.login or Login()
 
     async def lead(url: str) -> None:
@@ -87,10 +81,7 @@ def provider(definition: Definition, save: Callable[[], Awaitable[None]], flow: 
 
 
 class _Kept:
-    """Keep a login's tokens and client registration for the `mcp` library.
-
-    Each login registers the client again, because its redirect URI may differ.
-    """
+    """Keep a login's tokens and registration for the `mcp` library. A login registers again: its URI may differ."""
 
     def __init__(self, login: Login, keep: Callable[[], Awaitable[None]], *, is_new: bool) -> None:
         self._login = login

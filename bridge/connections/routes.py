@@ -108,10 +108,7 @@ def sprite_routes(connections: Connections, tokens: SpriteTokens, key: bytes) ->
 
 
 def peoples_routes(connections: Connections, prefix: str, who: Who, *, may_run: bool = False) -> list[web.RouteDef]:
-    """Return the routes for people below `prefix`. `who` returns a request's person.
-
-    `may_run` permits commands on the bridge's machine.
-    """
+    """Return the routes for people below `prefix`; `may_run` permits commands on the bridge's machine."""
 
     async def listed(person: str) -> object:
         return {"connections": await connections.listed(person)}

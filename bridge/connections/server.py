@@ -1,7 +1,4 @@
-"""One open session with an MCP server, remote or local. No server can take more time, memory or calls than the limits.
-
-Imported at the first use of a connection: the `mcp` package takes a second.
-"""
+"""One open session with an MCP server, within limits; imported at a first use: the `mcp` package takes a second."""
 
 import asyncio
 import ipaddress
@@ -40,7 +37,7 @@ MOST_RESULT_CHARS = 40_000
 MOST_ANSWER_BYTES = 4 * 2**20
 _MOST_MESSAGES = 1000
 _MOST_PAGES = 20
-_OPEN_SECONDS = 30.0
+OPEN_SECONDS = 30.0
 _CALL_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 #: After this time without a call, a session is left.
@@ -66,8 +63,7 @@ class LoginNeededError(Exception):
 class Server:
     """A session with one MCP server: `open`, then `list_tools` and `call`; `close` ends the calls in flight.
 
-    `data` is the bridge's folder, which a local server does not see. `inside` permits addresses in the bridge's own
-    network. `auth` adds a login's tokens to requests.
+    A local server does not see the folder `data`. `inside` permits the bridge's network. `auth` adds a login's tokens.
     """
 
     def __init__(self, definition: Definition, data: Path, *, inside: bool, auth: httpx2.Auth | None = None) -> None:
@@ -85,8 +81,8 @@ class Server:
         #: When the tools were listed (monotonic).
         self.listed_at = 0.0
 
-    async def open(self, seconds: float = _OPEN_SECONDS) -> None:
-        """Connect. Raise ConnectionsError."""
+    async def open(self, seconds: float) -> None:
+        """Connect within this time. Raise ConnectionsError."""
         self._owner.start(self._run(), "MCP session")
         try:
             async with asyncio.timeout(seconds):
@@ -184,7 +180,7 @@ class Server:
             transport=self._outside,
             headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {token}"} if token else {})},
             auth=self._auth,
-            timeout=httpx2.Timeout(_OPEN_SECONDS, read=_CALL_SECONDS),
+            timeout=httpx2.Timeout(OPEN_SECONDS, read=_CALL_SECONDS),
             trust_env=False,
         )
         streams = streamable_http_client(
@@ -285,10 +281,7 @@ class _Pipes:
 
 
 class _Transport(httpx2.AsyncBaseTransport):
-    """Send HTTP requests to the internet or, with `inside`, anywhere; answers are limited in size.
-
-    A name is resolved once and checked.
-    """
+    """Send HTTP to the internet (a name is resolved once and checked) or, `inside`, anywhere; answers are bounded."""
 
     def __init__(self, *, inside: bool) -> None:
         self._inside = inside

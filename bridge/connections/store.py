@@ -100,10 +100,7 @@ class Definition(msgspec.Struct):
 
 
 class Record(msgspec.Struct):
-    """A stored connection with its tools: as last listed, as the person agreed to them (null: not listed yet), pinned.
-
-    `calls` are those of a `day` (UTC, days since 1970).
-    """
+    """A connection: its tools as listed, agreed to (None: not yet) and pinned; `calls` of a UTC `day` since 1970."""
 
     name: str
     definition: Definition

@@ -57,11 +57,11 @@ async def staged(
     async with open_database(where) as database:
         await database.statement("INSERT INTO people (name, created_at) VALUES ('local', 0) ON CONFLICT DO NOTHING")
         store, updates = ConnectionStore(database, KeyFile(folder / "key", makes=True)), list[list[shapes.Connection]]()
-        made = Connections(
-            store, folder, inside=inside, tell=lambda _, found: updates.append(found), per_minute=per_minute
-        )
-        async with made as connections:
-            yield Stage(connections, updates)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("bridge.connections.connections._CALLS_PER_MINUTE", per_minute)
+            made = Connections(store, folder, inside=inside, tell=lambda _, found: updates.append(found))
+            async with made as connections:
+                yield Stage(connections, updates)
 
 
 @pytest.fixture(name="stage")
