@@ -1,4 +1,4 @@
-"""The bridge's command line: `python -m bridge COMMAND`. One function per command adds it to the parser."""
+"""The bridge's command line: `python -m bridge COMMAND`."""
 
 import argparse
 import asyncio
@@ -66,47 +66,20 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
 
-def _serve(parser: argparse.ArgumentParser) -> Run:
-    from bridge.commands import serve
-
-    serve.add_arguments(parser)
-    return serve.run
-
-
-def _operating(module: str, add_arguments: str = "add_arguments") -> Fill:
-    """Return a function that adds the arguments of the command `module` to a parser.
-
-    That function returns `operate.run`, which runs the command.
-    """
+def _command(module: str, add_arguments: str | None = "add_arguments", *, runs_in: str | None = None) -> Fill:
+    """Return a function that calls a module's `add_arguments` and returns its `run`, or that of `runs_in`."""
 
     def fill(parser: argparse.ArgumentParser) -> Run:
-        from bridge.commands import operate
-
-        getattr(importlib.import_module(f"bridge.commands.{module}"), add_arguments)(parser)
-        return operate.run
+        if add_arguments is not None:
+            getattr(importlib.import_module(module), add_arguments)(parser)
+        run: Run = importlib.import_module(runs_in or module).run
+        return run
 
     return fill
 
 
-def _chat(parser: argparse.ArgumentParser) -> Run:
-    from bridge import terminal as chat
-
-    chat.add_arguments(parser)
-    return chat.run
-
-
-def _acp(parser: argparse.ArgumentParser) -> Run:
-    from bridge import acp
-
-    parser.description = acp.DESCRIPTION
-    acp.add_arguments(parser)
-    return acp.run
-
-
-def _update(_: argparse.ArgumentParser) -> Run:
-    from bridge.commands import update
-
-    return update.run
+def _operating(module: str, add_arguments: str = "add_arguments") -> Fill:
+    return _command(f"bridge.commands.{module}", add_arguments, runs_in="bridge.commands.operate")
 
 
 def _offline_model(parser: argparse.ArgumentParser) -> Run:
@@ -119,9 +92,13 @@ def _offline_model(parser: argparse.ArgumentParser) -> Run:
 
 #: In the order of `--help`: name, summary, and the function that adds the arguments.
 _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
-    ("serve", "run the bridge: log people in, connect them to their sprites, forward model calls", _serve),
-    ("chat", "chat with your agent in this terminal", _chat),
-    ("acp", "connect an editor to your agent; the editor starts this command", _acp),
+    (
+        "serve",
+        "run the bridge: log people in, connect them to their sprites, forward model calls",
+        _command("bridge.commands.serve"),
+    ),
+    ("chat", "chat with your agent in this terminal", _command("bridge.terminal")),
+    ("acp", "connect an editor to your agent; the editor starts this command", _command("bridge.acp")),
     ("deploy", "create or update a sprite, and show each step", _operating("operate", "add_deploy_arguments")),
     ("export", "write a person's agent with all its data to one file", _operating("archive", "add_export_arguments")),
     ("store", "replicas of agents: list, verify, accept, delete", _operating("store")),
@@ -139,7 +116,11 @@ _COMMANDS: tuple[tuple[str, str, Fill], ...] = (
         _operating("operate", "add_audit_arguments"),
     ),
     ("notify", "notifications: show the webhook's key", _operating("operate", "add_notify_arguments")),
-    ("update", "install the newest version with the tool that installed this one", _update),
+    (
+        "update",
+        "install the newest version with the tool that installed this one",
+        _command("bridge.commands.update", None),
+    ),
     ("model", "run only the built-in demo model", _offline_model),
 )
 
@@ -148,7 +129,9 @@ def _model(chosen: argparse.Namespace) -> int:
     from bridge.fake_model.model import OfflineModel
 
     async def serve() -> None:
-        stop = _stop_on_signals()
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
         async with OfflineModel(chosen.host, chosen.port) as model:
             sys.stdout.write(f"offline model listening on {model.url}\n")
             sys.stdout.flush()
@@ -160,15 +143,6 @@ def _model(chosen: argparse.Namespace) -> int:
         sys.stderr.write(f"{chosen.program}: cannot listen on {chosen.host}:{chosen.port}: {error}\n")
         return BAD_USAGE
     return 0
-
-
-def _stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 if __name__ == "__main__":

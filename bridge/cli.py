@@ -43,25 +43,22 @@ _NAMES = {"serve": "run"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    name = given[0] if given else "--help"
     try:
-        return _run(sys.argv[1:] if arguments is None else list(arguments))
+        if name in _SPRITE:
+            from bridge.config import LOCAL_PERSON
+            from sprite.__main__ import main as sprite_main
+            from sprite.common.settings import default_data
+
+            return sprite_main(given, workspace=default_data() / "workspaces" / LOCAL_PERSON, program="sprite")
+        if name in _BRIDGE:
+            from bridge.__main__ import main as bridge_main
+
+            return bridge_main(given, program="sprite", names=_NAMES)
     except KeyboardInterrupt:
         # While modules load.
         return INTERRUPTED
-
-
-def _run(given: list[str]) -> int:
-    name = given[0] if given else "--help"
-    if name in _SPRITE:
-        from bridge.config import LOCAL_PERSON
-        from sprite.__main__ import main as sprite_main
-        from sprite.common.settings import default_data
-
-        return sprite_main(given, workspace=default_data() / "workspaces" / LOCAL_PERSON, program="sprite")
-    if name in _BRIDGE:
-        from bridge.__main__ import main as bridge_main
-
-        return bridge_main(given, program="sprite", names=_NAMES)
     if name in {"-h", "--help"}:
         sys.stdout.write(_help())
         return 0

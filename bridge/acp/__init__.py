@@ -15,7 +15,7 @@ from bridge.terminal import add_place, endpoint_of
 if TYPE_CHECKING:
     import argparse
 
-DESCRIPTION = """\
+_DESCRIPTION = """\
 Your agent in an editor that speaks the Agent Client Protocol: Zed, JetBrains IDEs, Neovim and others. The editor starts
 this command and talks to it on stdin and stdout; docs/editors.md has the settings for each editor. The command connects
 to the bridge that runs on this machine or, with --url, to another one; it starts none. The agent works on its own
@@ -24,6 +24,7 @@ computer, not in the editor's folder."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `acp`."""
+    parser.description = _DESCRIPTION
     add_place(parser, "data folder of the bridge that runs on this machine")
 
 

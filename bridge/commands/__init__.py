@@ -1,3 +1,3 @@
-"""The bridge's commands. This package may import everything that they start or query."""
+"""The bridge's commands, which `bridge.__main__` loads by name. They may import everything that they start or query."""
 
-__all__ = ["operate", "serve", "update"]
+__all__: list[str] = []
