@@ -24,7 +24,7 @@ from bridge.admin.operator_api import OperatorApi, OperatorPage, OwnRoutes, Runn
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
 from bridge.auth.admission import Admission, OpenSockets, Revocations
-from bridge.auth.login import Arriving, Authenticator
+from bridge.auth.login import Authenticator
 from bridge.auth.passkey_store import Passkeys
 from bridge.auth.passkeys import Asked, PasskeyDoor, PasskeyFlow, no_passkeys
 from bridge.auth.people import ONLY_ALONE, People, login_link
@@ -152,12 +152,8 @@ async def running(
             partial(login_link, settings.public_url or url),
         )
         api = RunningApi(operations, connections, partial(_webhook_key, database), routes, owner_router)
-        arriving, lobby, doors = (
-            Arriving(authenticator, people, open_sockets),
-            ConnectionLimitMiddleware(),
-            Doors(admission, relay),
-        )
-        company = await enter(_company_doors(settings, database, authenticator, arriving, operations.acts))
+        lobby, doors = ConnectionLimitMiddleware(), Doors(admission, relay)
+        company = await enter(_company_doors(settings, database, authenticator, open_sockets, operations.acts))
         mcp = McpEntrance(admission, authenticator, relay, Grants(database), key, addresses)
         application = _application(
             lobby,
@@ -657,7 +653,7 @@ _PROVIDER = "oidc"
 
 @asynccontextmanager
 async def _company_doors(
-    settings: Settings, database: Database, authenticator: Authenticator, arriving: Arriving, acts: Acts
+    settings: Settings, database: Database, authenticator: Authenticator, open_sockets: OpenSockets, acts: Acts
 ) -> AsyncIterator[list[web.RouteDef]]:
     """Serve the configured login methods (OIDC, passkeys) while the block runs; yield their routes."""
     async with AsyncExitStack() as stack:
@@ -672,12 +668,13 @@ async def _company_doors(
             provider = await stack.enter_async_context(Provider(settings.oidc, f"{settings.public_url}/oidc/callback"))
             cookie, identities = authenticator.sealed_cookie("oidc", Begun), Identities(database)
             change_role = partial(acts.change_role, _PROVIDER)
-            door = OidcDoor(provider, identities, authenticator, arriving, cookie, spent, change_role, acts.audit.note)
+            note = acts.audit.note
+            door = OidcDoor(provider, identities, authenticator, open_sockets, cookie, spent, change_role, note)
             routes += door.table()
         if authenticator.party is not None:
             flow = PasskeyFlow(Passkeys(database), authenticator.party, spent)
             sealed = authenticator.sealed_cookie("passkey", Asked)
-            routes += PasskeyDoor(flow, authenticator, arriving, sealed).table()
+            routes += PasskeyDoor(flow, authenticator, open_sockets, sealed).table()
         else:
             routes += no_passkeys()
         yield routes

@@ -32,17 +32,13 @@ KEY_BYTES = 32
 def read_keys(text: str) -> tuple[bytes, ...]:
     """Parse the store's encryption keys: `KEY` or `NAME:KEY`, separated by white space or commas, the one in use first.
 
-    Names are only for readers; a key is identified by its value. Raise ValueError for invalid base64 or another
-    length.
+    Names are only for readers. Raise ValueError for invalid base64 or another length.
     """
-    return tuple(_key(word) for word in text.replace(",", " ").split())
-
-
-def _key(word: str) -> bytes:
-    key = base64.b64decode(word.rpartition(":")[2], validate=True)
-    if len(key) != KEY_BYTES:
+    words = text.replace(",", " ").split()
+    keys = tuple(base64.b64decode(word.rpartition(":")[2], validate=True) for word in words)
+    if any(len(key) != KEY_BYTES for key in keys):
         raise ValueError
-    return key
+    return keys
 
 
 def _scopes(text: str) -> tuple[str, ...]:
@@ -381,10 +377,7 @@ def from_environment(flags: Mapping[str, Any] | None = None) -> Settings:
 
 
 def _memory_note() -> Path | None:
-    """Return the path of the note that tells the Claude Code plugin where memory is, or None without a home folder.
-
-    integrations/claude-code/scripts/this-machine reads the note there.
-    """
+    """Return the path of the note that integrations/claude-code/scripts/this-machine reads; None without a home."""
     home = os.environ.get("HOME", "").strip()
     folder = os.environ.get("XDG_CONFIG_HOME", "").strip() or (home and f"{home}/.config")
     return Path(folder, "sprite/claude-code") if folder else None
@@ -394,7 +387,7 @@ def _oidc(given: dict[str, Any], public: str | None) -> OidcSettings | None:
     issuer = given.get("issuer")
     if issuer is None:
         return None
-    if not _is_private(issuer):
+    if not is_safe(issuer):
         raise ValueError("BRIDGE_OIDC_ISSUER must begin with https, because it decides who may log in.")
     if "client_id" not in given:
         raise ValueError("BRIDGE_OIDC_ISSUER needs BRIDGE_OIDC_CLIENT_ID: the provider's name for this bridge.")
@@ -403,7 +396,7 @@ def _oidc(given: dict[str, Any], public: str | None) -> OidcSettings | None:
             "BRIDGE_OIDC_ISSUER needs BRIDGE_PUBLIC_URL: the provider sends browsers back to BRIDGE_PUBLIC_URL"
             "/oidc/callback."
         )
-    if not _is_private(public):
+    if not is_safe(public):
         raise ValueError(
             "BRIDGE_OIDC_ISSUER needs a BRIDGE_PUBLIC_URL that begins with https: otherwise others could "
             "read the provider's answer and log in with it."
@@ -411,5 +404,11 @@ def _oidc(given: dict[str, Any], public: str | None) -> OidcSettings | None:
     return OidcSettings(**given)
 
 
-def _is_private(url: str) -> bool:
-    return url.startswith("https:") or is_loopback(urlsplit(url).hostname or "")
+def is_safe(url: str) -> bool:
+    """Return whether a URL is safe from interception: https, or this machine."""
+    try:
+        parts = urlsplit(url)
+        name = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(name) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(name)))

@@ -1,10 +1,7 @@
 """Admission and revocation: the running requests of programs, the open WebSockets, and their end.
 
-Programs authenticate by a person's token in the Authorization header only. Cookies do not count, so no foreign page can
-make a browser send a valid request. Tokens in URLs do not count either, because URLs appear in logs.
-
-Revocations take effect at every bridge: the revoking bridge ends its own connections at once, and each polls the
-database for the credentials of its open connections.
+Programs send a person's token in the Authorization header only: foreign pages could send cookies, and URLs appear in
+logs. A revocation ends this bridge's connections at once; the other bridges poll the database for those of theirs.
 """
 
 import asyncio
@@ -30,10 +27,7 @@ MAX_GUESTS_PER_PERSON = 32
 
 
 class DoorError(BridgeError):
-    """A program's request is refused; each endpoint uses its own format for the message.
-
-    `status` is the HTTP status, `code` is for programs, `retry_after` is in seconds.
-    """
+    """A program's request is refused; each endpoint has its own format. `retry_after` is in seconds."""
 
     def __init__(self, status: int, code: str, words: str, *, retry_after: int | None = None) -> None:
         super().__init__(words)
@@ -51,11 +45,7 @@ class DoorError(BridgeError):
         return headers
 
 
-class NotAdmittedError(DoorError):
-    """The program is not authenticated or not authorized."""
-
-
-class RevokedError(NotAdmittedError):
+class RevokedError(DoorError):
     """A program's token or its person was revoked during the request."""
 
     def __init__(self) -> None:
@@ -71,8 +61,7 @@ class _Guest:
 class Admission:
     """Admit requests of programs, and end them when their token or person is revoked.
 
-    Use `async with admission.entered(request, scope) as holder:` in every endpoint. `is_open` returns whether the
-    bridge accepts requests.
+    Every endpoint uses `entered`. `is_open` returns whether the bridge accepts requests.
     """
 
     def __init__(self, tokens: PersonTokens, is_open: Callable[[], bool]) -> None:
@@ -83,10 +72,7 @@ class Admission:
 
     @asynccontextmanager
     async def entered(self, request: web.Request, scope: Scope | None) -> AsyncIterator[Holder]:
-        """Authenticate a request that needs `scope` (None: any token) and yield the token's holder.
-
-        Raises NotAdmittedError without such a token, and RevokedError inside the block as soon as it is revoked.
-        """
+        """Yield the holder of a token with `scope` (None: any) or raise DoorError; RevokedError once it is revoked."""
         try:
             async with asyncio.timeout(None) as until:
                 guest = await self._admitted(request, scope, until)
@@ -115,25 +101,25 @@ class Admission:
 
     async def _admitted(self, request: web.Request, scope: Scope | None, until: asyncio.Timeout) -> _Guest:
         if not self._is_open():
-            raise NotAdmittedError(503, "stopping", "The bridge is starting or stopping.", retry_after=2)
+            raise DoorError(503, "stopping", "The bridge is starting or stopping.", retry_after=2)
         token = bearer(request)
         while True:
             revocations = self._revocations
-            holder = _passed(request[PASSED]) if PASSED in request else await self._found(token)
+            holder = await self._holder(request, token)
             # Look up again: a revocation during the lookup would not end this request.
             if revocations == self._revocations:
                 break
         if holder is None:
-            raise NotAdmittedError(401, "unauthorized", _no_token(token))
+            raise DoorError(401, "unauthorized", _no_token(token))
         if scope is not None and not holder.may(scope):
-            raise NotAdmittedError(
+            raise DoorError(
                 403,
                 "missing_scope",
                 f"This token lacks the scope {scope}. `python -m bridge users token {holder.person} --scope {scope}` "
                 "makes one that has.",
             )
         if sum(guest.holder.person == holder.person for guest in self._guests) >= MAX_GUESTS_PER_PERSON:
-            raise NotAdmittedError(
+            raise DoorError(
                 429,
                 "too_many_requests",
                 "Too many of your requests are in progress. Try again when one has ended.",
@@ -143,8 +129,14 @@ class Admission:
         self._guests.add(guest)
         return guest
 
-    async def _found(self, token: str | None) -> Holder | None:
-        return await self._tokens.holder(token) if token else None
+    async def _holder(self, request: web.Request, token: str | None) -> Holder | None:
+        """Return the token's holder, as verified by the bridge that forwarded the request, if any."""
+        if PASSED not in request:
+            return await self._tokens.holder(token) if token else None
+        passed = request[PASSED]
+        if passed.by != "token" or passed.way_in is None:
+            return None
+        return Holder(passed.person, passed.label, passed.scopes, bytes.fromhex(passed.way_in))
 
     def _end(self, guests: set[_Guest]) -> None:
         self._revocations += 1
@@ -152,13 +144,6 @@ class Admission:
         now = asyncio.get_running_loop().time()
         for guest in guests:
             guest.until.reschedule(now)
-
-
-def _passed(passed: ForwardedIdentity) -> Holder | None:
-    """Return the token's holder as verified by the forwarding bridge, or None if the request had no token."""
-    if passed.by != "token" or passed.way_in is None:
-        return None
-    return Holder(passed.person, passed.label, passed.scopes, bytes.fromhex(passed.way_in))
 
 
 def _no_token(token: str | None) -> str:
@@ -204,10 +189,7 @@ class OpenSockets:
 
     @contextmanager
     def inside(self, person: str, way_in: str | None, socket: web.WebSocketResponse) -> Iterator[Visitor]:
-        """Count a WebSocket while the block runs; `way_in` is the hash of a session or token, if any.
-
-        Enter the block before the handshake, because concurrent handshakes could exceed the limit otherwise.
-        """
+        """Count a WebSocket, with the hash of its session or token. Enter before its handshake, to keep the limit."""
         visitor = Visitor(person, way_in, socket)
         self._of[person].add(visitor)
         try:
@@ -251,10 +233,7 @@ WayIn = tuple[str, str | None]
 
 
 class Revocations(Service):
-    """Close connections whose credentials another bridge revoked: `async with Revocations(...) as revocations:`.
-
-    The bridges share a database, which notifies them. Each also polls it, because a notification may be lost.
-    """
+    """Poll the shared database, and close connections whose credentials another bridge revoked."""
 
     def __init__(
         self,

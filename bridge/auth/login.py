@@ -23,7 +23,7 @@ from itsdangerous import BadSignature, TimestampSigner
 from bridge.auth.passkey_store import party_of
 from bridge.auth.people import SESSION_SECONDS, Link, LinkProblem, People, Session
 from bridge.auth.sealed_cookie import SealedCookie
-from bridge.cluster.forward import PASSED, ForwardedIdentity
+from bridge.cluster.forward import PASSED
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.db.database import token_sha256
 from bridge.http.messages import AnsweredError, Way, page, redirect
@@ -81,10 +81,9 @@ _PROBLEMS: dict[LinkProblem, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The authenticated person of a request.
+    """The authenticated person of a request; `session` is the browser's, unless another bridge forwarded the request.
 
-    `way_in` must stay valid while they are connected: the hash of a session or Bearer token, in hex. `session` is the
-    browser's session if the request came to this bridge directly.
+    `way_in` must stay valid while they are connected: the hash of a session or Bearer token, in hex.
     """
 
     person: str
@@ -127,28 +126,24 @@ class Authenticator:
     async def caller(self, request: web.Request) -> Caller | None:
         """Authenticate a request by Bearer token or cookie. Return None if that fails.
 
-        With any token, even a wrong one, the cookie is ignored: only programs send tokens, and they need no Origin.
-        Tokens with scopes are rejected here (see admission.py).
+        With any token, even a wrong one, the cookie is ignored: only programs send tokens. Scoped ones are rejected.
         """
         if PASSED in request:
-            return self._passed(request, request[PASSED])
-        token = bearer(request)
-        if token is None:
+            # Another bridge authenticated the caller.
+            holder, passed = None, request[PASSED]
+            caller, scopes = Caller(passed.person, None, passed.way_in), passed.scopes
+        elif (token := bearer(request)) is None:
             return await self.browser(request)
-        holder = await self.people.tokens.holder(token)
-        if holder is not None and holder.scopes is not None:
+        elif (holder := await self.people.tokens.holder(token)) is None:
+            return None
+        else:
+            caller, scopes = Caller(holder.person, None, holder.key.hex()), holder.scopes
+        if scopes is not None:
             request[_SCOPED] = True
             return None
         if holder is not None:
             await self.people.tokens.used(holder)
-        return None if holder is None else Caller(holder.person, None, holder.key.hex())
-
-    def _passed(self, request: web.Request, passed: ForwardedIdentity) -> Caller | None:
-        """Return the caller that another bridge authenticated."""
-        if passed.scopes is not None:
-            request[_SCOPED] = True
-            return None
-        return Caller(passed.person, None, passed.way_in)
+        return caller
 
     async def browser(self, request: web.Request) -> Caller | None:
         """Authenticate a browser by its cookie alone."""
@@ -162,10 +157,7 @@ class Authenticator:
         return None if person is None else Caller(person, session, way_in_of(session))
 
     async def known(self, request: web.Request, *, acts: bool = False) -> Caller:
-        """Return the caller as `caller` does; `acts` tells whether the request changes something.
-
-        Raise AnsweredError if there is none, or if a foreign page sent a request that acts.
-        """
+        """Return the caller, or raise AnsweredError: also if a foreign page may have sent a request that `acts`."""
         if acts and self.is_forged(request):
             raise AnsweredError(foreign_origin(request))
         return self._admitted(request, await self.caller(request))
@@ -262,7 +254,8 @@ class Authenticator:
         browser = await self.browser(request)
         if "token" not in request.query:
             return self.logged_out(request) if browser is None else redirect("/")
-        link = await self._link(request)
+        token = _token(request)
+        link: Link | LinkProblem = "unknown" if token is None else await self.people.found_link(token)
         if not isinstance(link, Link):
             # The link was for logging in, and this browser is logged in.
             return self._wrong_link(request, link) if browser is None else redirect("/")
@@ -303,10 +296,6 @@ class Authenticator:
         response = redirect("/")
         self.remember(response, redeemed)
         return response
-
-    async def _link(self, request: web.Request) -> Link | LinkProblem:
-        token = _token(request)
-        return "unknown" if token is None else await self.people.found_link(token)
 
     def _wrong_link(self, request: web.Request, problem: LinkProblem) -> web.Response:
         title, detail = _PROBLEMS[problem]
@@ -427,29 +416,18 @@ def _is_private(address: str) -> bool:
         return False
 
 
-class Arriving:
-    """Start browser sessions of people who logged in by OIDC or passkey."""
-
-    def __init__(self, authenticator: Authenticator, people: People, open_sockets: OpenSockets) -> None:
-        self._authenticator = authenticator
-        self._people = people
-        self._open_sockets = open_sockets
-
-    async def logged_in(self, request: web.Request, person: str, response: web.Response) -> bool:
-        """Start the person's session and set its cookie in `response`. Return False if the person was revoked."""
-        left = await self._authenticator.browser(request)
-        session = await self._people.new_session(person)
-        if session is None:
-            return False
-        request[PERSON] = person
-        self._authenticator.remember(response, session)
-        if left is not None and left.session is not None:
-            # No browser has its cookie any more.
-            await self._people.end_session(left.session)
-            await self._open_sockets.end_way_in(left.person, way_in_of(left.session))
-        return True
-
-
-def sent_to(path: str) -> web.Response:
-    """Return a redirect to a path of this bridge, or to `/` for any other target."""
-    return redirect(return_path(path))
+async def log_in(
+    authenticator: Authenticator, open_sockets: OpenSockets, request: web.Request, person: str, response: web.Response
+) -> bool:
+    """Start a session after a login by OIDC or passkey, its cookie in `response`. Return False for a revoked person."""
+    left = await authenticator.browser(request)
+    session = await authenticator.people.new_session(person)
+    if session is None:
+        return False
+    request[PERSON] = person
+    authenticator.remember(response, session)
+    if left is not None and left.session is not None:
+        # No browser has its cookie any more.
+        await authenticator.people.end_session(left.session)
+        await open_sockets.end_way_in(left.person, way_in_of(left.session))
+    return True

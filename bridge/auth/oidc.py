@@ -1,7 +1,6 @@
 """`/oidc/login` and `/oidc/callback`: log a browser in through the OIDC provider.
 
-State, nonce and PKCE verifier of a login are in a signed cookie of the browser that started it. So a code that was
-issued elsewhere or replayed is rejected. Tokens of the provider are neither stored nor logged.
+State, nonce and PKCE verifier are in a signed cookie of that browser, so a foreign or replayed code is rejected.
 """
 
 import hmac
@@ -13,7 +12,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from bridge.auth.login import Arriving, Authenticator, back_to, return_path, sent_to
+from bridge.auth.admission import OpenSockets
+from bridge.auth.login import Authenticator, back_to, log_in, return_path
 from bridge.auth.oidc_provider import CodeRefusedError, IdTokenError, Provider, ProviderError
 from bridge.auth.people import Identities, Role, groups_in, role_in, wanted_name
 from bridge.auth.sealed_cookie import SealedCookie, Spent
@@ -67,7 +67,7 @@ class OidcDoor:
         provider: Provider,
         identities: Identities,
         authenticator: Authenticator,
-        arriving: Arriving,
+        open_sockets: OpenSockets,
         cookie: SealedCookie[Begun],
         spent: Spent,
         change_role: ChangeRole,
@@ -77,7 +77,7 @@ class OidcDoor:
         self._settings = provider.settings
         self._identities = identities
         self._authenticator = authenticator
-        self._arriving = arriving
+        self._open_sockets = open_sockets
         self._cookie = cookie
         self._spent = spent
         self._change_role = change_role
@@ -112,9 +112,15 @@ class OidcDoor:
 
     async def _come_back(self, request: web.Request, begun: Begun | None) -> web.Response:
         """Finish an OIDC login and return the redirect. Raise _RefusedError."""
+        state = request.query.get("state", "")
+        if begun is None or not hmac.compare_digest(state.encode("utf-8", "surrogateescape"), begun.state.encode()):
+            raise _RefusedError(
+                400,
+                "This login was not started in this browser",
+                "The login was started in another browser, over ten minutes ago, or another was started since.",
+                "login_expired",
+            )
         code = await self._code(request, begun)
-        if begun is None:
-            raise AssertionError("a login code that this browser did not request is refused")
         try:
             claims = await self._provider.claims(code, verifier=begun.verifier, nonce=begun.nonce)
         except CodeRefusedError as error:
@@ -131,19 +137,8 @@ class OidcDoor:
             ) from error
         return await self._let_in(request, begun, claims)
 
-    async def _code(self, request: web.Request, begun: Begun | None) -> str:
-        """Return the authorization code from the provider's callback, once for each login.
-
-        Raise _RefusedError if this browser did not start the login, or if the provider refused it.
-        """
-        state = request.query.get("state", "")
-        if begun is None or not hmac.compare_digest(state.encode("utf-8", "surrogateescape"), begun.state.encode()):
-            raise _RefusedError(
-                400,
-                "This login was not started in this browser",
-                "The login was started in another browser, over ten minutes ago, or another was started since.",
-                "login_expired",
-            )
+    async def _code(self, request: web.Request, begun: Begun) -> str:
+        """Return the authorization code from the provider's callback, once for each login. Raise _RefusedError."""
         if request.query.get("iss", self._settings.issuer) != self._settings.issuer:
             raise _RefusedError(400, "This answer is from another provider", "It was refused.", "wrong_issuer")
         if not await self._spent.spend(begun.state):
@@ -172,14 +167,15 @@ class OidcDoor:
         known = await self._identities.known(self._settings.issuer, claims["sub"], wanted_name(claims))
         if known is None:
             raise _revoked()
-        if known.is_new:
-            await self._note("oidc", "users add", known.person, identity=claims["sub"])
+        person, is_new = known
+        if is_new:
+            await self._note("oidc", "users add", person, identity=claims["sub"])
         if role != "unchanged":
-            await self._change_role(known.person, role)
-        response = sent_to(begun.to)
-        if not await self._arriving.logged_in(request, known.person, response):
+            await self._change_role(person, role)
+        response = messages.redirect(return_path(begun.to))
+        if not await log_in(self._authenticator, self._open_sockets, request, person, response):
             raise _revoked()
-        log.info("somebody logged in by the provider", extra={"person": known.person})
+        log.info("somebody logged in by the provider", extra={"person": person})
         return response
 
     def _trouble(self, error: ProviderError) -> _RefusedError:

@@ -9,8 +9,9 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -22,9 +23,9 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from bridge.auth.people import claim_in
-from bridge.config import OidcSettings
+from bridge.config import OidcSettings, is_safe
 from bridge.errors import BridgeError
-from sprite.common.settings import is_loopback
+from bridge.http.messages import body_within
 from sprite.common.tasks import Service
 
 #: Excludes `none` and algorithms with a shared secret.
@@ -186,29 +187,22 @@ class Provider(Service):
         return await self._asked(_Tokens, "POST", found.token_endpoint, form=form, headers=headers)
 
     async def _believed(self, found: _Discovery, tokens: _Tokens, nonce: str) -> dict[str, Any]:
-        keys = await self._known_keys(found, is_stale=False)
-        for is_last in (False, True):
-            try:
-                return verified(
-                    tokens.id_token,
-                    keys,
-                    issuer=self.settings.issuer,
-                    client_id=self.settings.client_id,
-                    nonce=nonce,
-                    now=time.time(),
-                    access_token=tokens.access_token,
-                )
-            except UnknownKeyError:
-                if is_last:
-                    raise
-                keys = await self._known_keys(found, is_stale=True)
-        raise AssertionError("the second try returns or raises")
+        verify = partial(
+            verified,
+            tokens.id_token,
+            issuer=self.settings.issuer,
+            client_id=self.settings.client_id,
+            nonce=nonce,
+            now=time.time(),
+            access_token=tokens.access_token,
+        )
+        try:
+            return verify(await self._known_keys(found, is_stale=False))
+        except UnknownKeyError:
+            return verify(await self._known_keys(found, is_stale=True))
 
     async def _known_keys(self, found: _Discovery, *, is_stale: bool) -> KeySet:
-        """Return the provider's signing keys, cached for an hour.
-
-        With `is_stale` they are cached only for a minute, because a token was signed with an unknown key.
-        """
+        """Return the provider's keys, at most an hour old; a minute if a token has an unknown key (`is_stale`)."""
         lasting = _KEYS_SECONDS if is_stale else _KEYS_LAST_SECONDS
         async with self._looking:
             if self._keys is not None and self._clock() - self._keys[0] < lasting:
@@ -244,9 +238,11 @@ class Provider(Service):
             async with self._session.request(
                 method, address, data=form, headers=headers, allow_redirects=False
             ) as response:
-                body = await _within_bounds(response)
+                body = await body_within(response, _MAX_ANSWER_BYTES)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise ProviderError("The login provider cannot be reached.") from error
+        if body is None:
+            raise ProviderError("The login provider's answer is too large.")
         if form is not None and response.status in {400, 401, 403}:
             _refused(body)
         if response.status != 200:  # noqa: PLR2004 - OK
@@ -255,26 +251,6 @@ class Provider(Service):
             return msgspec.json.decode(body, type=type_)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ProviderError("The provider's answer is invalid.") from error
-
-
-def is_safe(address: str) -> bool:
-    """Return whether a URL is safe from interception: https, or this machine."""
-    try:
-        parts = urlsplit(address)
-        return bool(parts.hostname) and (
-            parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-        )
-    except ValueError:
-        return False
-
-
-async def _within_bounds(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > _MAX_ANSWER_BYTES:
-            raise ValueError("the answer is too large")
-    return bytes(body)
 
 
 class _Refusal(msgspec.Struct):

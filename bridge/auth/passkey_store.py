@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bridge.db.database import Database, Transaction, in_transaction
+from bridge.db.database import Database, Transaction, in_snapshot, in_transaction
 from bridge.errors import BridgeError
 
 if TYPE_CHECKING:
@@ -65,24 +65,20 @@ class Passkeys:
         if not found.rowcount:
             raise PasskeyError("This passkey was already added.")
 
-    async def of(self, person: str) -> list[Passkey]:
+    @in_snapshot
+    def of(self, db: Transaction, person: str) -> list[Passkey]:
         """Return a person's passkeys, oldest first."""
-        rows = await self._database.read(
-            lambda db: db.execute(
-                "SELECT * FROM passkeys WHERE person = ? ORDER BY created_at, label", (person,)
-            ).fetchall()
-        )
+        rows = db.execute("SELECT * FROM passkeys WHERE person = ? ORDER BY created_at, label", (person,))
         return [_passkey(row) for row in rows]
 
-    async def found(self, credential_id: bytes) -> Passkey | None:
+    @in_snapshot
+    def found(self, db: Transaction, credential_id: bytes) -> Passkey | None:
         """Return a passkey by its id, or None if it is unknown or its person was revoked."""
-        row = await self._database.read(
-            lambda db: db.execute(
-                "SELECT passkeys.* FROM passkeys JOIN people ON name = person "
-                "WHERE credential_id = ? AND revoked_at IS NULL",
-                (credential_id,),
-            ).fetchone()
-        )
+        row = db.execute(
+            "SELECT passkeys.* FROM passkeys JOIN people ON name = person "
+            "WHERE credential_id = ? AND revoked_at IS NULL",
+            (credential_id,),
+        ).fetchone()
         return None if row is None else _passkey(row)
 
     @in_transaction
@@ -219,10 +215,7 @@ class Party:
 
 
 def party_of(public_url: str | None, port: int) -> Party | None:
-    """Return the relying party of an address, or None if browsers store no passkeys there (IP addresses, remote http).
-
-    Without a public URL, the bridge runs on its user's machine, at localhost.
-    """
+    """Return the relying party of a URL (None: localhost), or None if browsers store no passkeys there (IPs, http)."""
     if public_url is None:
         return Party(_HERE, (f"http://{_HERE}:{port}",))
     parts = urlsplit(public_url)

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from bridge.auth.login import Arriving, Authenticator, return_path
+from bridge.auth.admission import OpenSockets
+from bridge.auth.login import Authenticator, log_in, return_path
 from bridge.auth.passkey_store import MAX_LABEL_CHARACTERS, Party, PasskeyError, Passkeys, credential_named, user_handle
 from bridge.auth.sealed_cookie import SealedCookie, Spent
 from bridge.http import messages
@@ -87,15 +88,11 @@ class PasskeyDoor:
     """Serve the routes that log people in by passkey, and that list, add and remove passkeys."""
 
     def __init__(
-        self,
-        flow: PasskeyFlow,
-        authenticator: Authenticator,
-        arriving: Arriving,
-        cookie: SealedCookie[Asked],
+        self, flow: PasskeyFlow, authenticator: Authenticator, open_sockets: OpenSockets, cookie: SealedCookie[Asked]
     ) -> None:
         self._flow = flow
         self._authenticator = authenticator
-        self._arriving = arriving
+        self._open_sockets = open_sockets
         self._cookie = cookie
 
     def table(self) -> list[web.RouteDef]:
@@ -168,7 +165,7 @@ class PasskeyDoor:
         response = web.Response(status=204)
         try:
             person = await self._flow.end_login(self._cookie.of(request), body or b"")
-            if not await self._arriving.logged_in(request, person, response):
+            if not await log_in(self._authenticator, self._open_sockets, request, person, response):
                 raise PasskeyError("Your access here was revoked.")  # noqa: TRY301 - one refusal for all
         except PasskeyError as error:
             return self._refused(request, error)

@@ -1,8 +1,7 @@
 """People, their login links, browser sessions and identities at a provider, in the database; `tokens` are for programs.
 
-Owns the rules and their SQL: a link works once and expires, and revoking a person takes effect at once. Has no HTTP.
 Secrets are random and stored as SHA-256 only, so the database alone grants no access. Identities are found by issuer
-and subject, never by a claimed name or address.
+and subject, never by a claimed name or address. Has no HTTP.
 """
 
 import logging
@@ -80,8 +79,7 @@ ONLY_ALONE = (
 class People:
     """Store people, their login links and their browser sessions.
 
-    `local_operates`: the local person, who started the bridge on this machine, is an operator. `is_alone`: nobody
-    else may be added.
+    `local_operates`: the local person is an operator. `is_alone`: nobody else may be added.
     """
 
     def __init__(self, database: Database, *, local_operates: bool = False, is_alone: bool = False) -> None:
@@ -109,27 +107,24 @@ class People:
 
     # --- for the operator ---
 
-    async def add(self, name: str) -> tuple[str, str]:
+    @in_transaction
+    def add(self, tx: Transaction, name: str) -> tuple[str, str]:
         """Add a person. Return the tokens of a login link and of a program, neither of which can be shown again."""
         self._refuse_others()
         if NAME.fullmatch(name) is None:
             raise PeopleError(f"{name!r} is not a valid name: {NAME_WORDS}.")
         if name == LOCAL_PERSON:
             raise PeopleError(f"{name!r} is the person who starts the bridge on this machine. Choose another name.")
-
-        def insert(tx: Transaction) -> tuple[str, str]:
-            row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
-            if row is not None:
-                raise PeopleError(
-                    f"{name} already has access. `users link {name}` makes a new login link."
-                    if row["revoked_at"] is None
-                    else f"{name} was revoked; their agent and its memory still exist. Choose another name, or give "
-                    f"the same person access again with `users restore {name}`."
-                )
-            tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, time.time()))
-            return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
-
-        return await self._database.write(insert)
+        row = tx.execute("SELECT revoked_at FROM people WHERE name = ?", (name,)).fetchone()
+        if row is not None:
+            raise PeopleError(
+                f"{name} already has access. `users link {name}` makes a new login link."
+                if row["revoked_at"] is None
+                else f"{name} was revoked; their agent and its memory still exist. Choose another name, or give "
+                f"the same person access again with `users restore {name}`."
+            )
+        tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, time.time()))
+        return _new_link(tx, name), new_token(tx, name, FULL_LABEL, None)[0]
 
     @in_transaction
     def restore(self, tx: Transaction, name: str) -> tuple[str, str]:
@@ -154,19 +149,14 @@ class People:
         """Raise PeopleError unless the person exists and is not revoked."""
         await self._database.read(lambda db: require(db, name))
 
-    async def may_come(self, name: str) -> bool:
+    @in_snapshot
+    def may_come(self, db: Transaction, name: str) -> bool:
         """Return whether the person exists and is not revoked."""
-        return (
-            await self._name("SELECT name AS person FROM people WHERE name = ? AND revoked_at IS NULL", name)
-            is not None
-        )
+        return _role(db, name) is not None
 
     @in_transaction
     def revoke(self, tx: Transaction, name: str) -> None:
-        """Revoke a person and delete their sessions, links, tokens and passkeys. The caller ends open connections.
-
-        The local person is only logged out, and may log in again.
-        """
+        """Revoke a person with all credentials; the local person only logs out. The caller ends open connections."""
         require(tx, name)
         if name != LOCAL_PERSON:
             # A restored person is not an operator automatically.
@@ -174,15 +164,14 @@ class People:
         for table in ("login_links", "sessions", "person_tokens", "passkeys"):
             tx.execute(f"DELETE FROM {table} WHERE person = ?", (name,))  # noqa: S608 - our own table names
 
-    async def everyone(self) -> list[Person]:
+    @in_snapshot
+    def everyone(self, db: Transaction) -> list[Person]:
         """Return all people, including revoked ones, oldest first."""
-        rows = await self._database.read(
-            lambda db: db.execute(
-                "SELECT name, created_at, last_seen_at, revoked_at, role, "
-                "(SELECT count(*) FROM sessions WHERE person = name AND expires_at > ?) AS sessions "
-                "FROM people ORDER BY created_at",
-                (time.time(),),
-            ).fetchall()
+        rows = db.execute(
+            "SELECT name, created_at, last_seen_at, revoked_at, role, "
+            "(SELECT count(*) FROM sessions WHERE person = name AND expires_at > ?) AS sessions "
+            "FROM people ORDER BY created_at",
+            (time.time(),),
         )
         return [
             Person(
@@ -196,17 +185,14 @@ class People:
             for row in rows
         ]
 
-    async def role(self, name: str) -> Role | None:
+    @in_snapshot
+    def role(self, db: Transaction, name: str) -> Role | None:
         """Return a person's role, or None if they are unknown or revoked."""
+        stored = _role(db, name)
+        return None if stored is None else self._role_of(name, stored)
 
-        def find(db: Transaction) -> str | None:
-            row = db.execute("SELECT role FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
-            return None if row is None else str(row["role"])
-
-        found = await self._database.read(find)
-        return None if found is None else self._role_of(name, found)
-
-    async def change_role(self, name: str, role: Role) -> bool:
+    @in_transaction
+    def change_role(self, tx: Transaction, name: str, role: Role) -> bool:
         """Set a person's role. Return False if they had it already."""
         if name == LOCAL_PERSON and self._local_operates:
             if role == "operator":
@@ -216,13 +202,9 @@ class People:
                 f"rights. With BRIDGE_PUBLIC_URL, {name} is an operator only after `users role {name} "
                 "operator`."
             )
-
-        def update(tx: Transaction) -> bool:
-            require(tx, name)
-            found = tx.execute("UPDATE people SET role = ? WHERE name = ? AND role <> ?", (role, name, role))
-            return found.rowcount > 0
-
-        return await self._database.write(update)
+        require(tx, name)
+        found = tx.execute("UPDATE people SET role = ? WHERE name = ? AND role <> ?", (role, name, role))
+        return found.rowcount > 0
 
     def _role_of(self, name: str, stored: str) -> Role:
         is_operator = stored == "operator" or (name == LOCAL_PERSON and self._local_operates)
@@ -262,14 +244,14 @@ class People:
     @in_transaction
     def new_session(self, tx: Transaction, name: str) -> Session | None:
         """Create a login session for an authenticated person, or return None if the person is revoked."""
-        row = tx.execute("SELECT 1 FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
-        return None if row is None else _new_session(tx, name)
+        return None if _role(tx, name) is None else _new_session(tx, name)
 
-    async def of_session(self, session_id: str) -> str | None:
+    @in_snapshot
+    def of_session(self, db: Transaction, session_id: str) -> str | None:
         """Return a session's person, or None if it has ended or never existed."""
-        return await self._name(
-            "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?", token_sha256(session_id), time.time()
-        )
+        sql = "SELECT person FROM sessions WHERE id_sha256 = ? AND expires_at > ?"
+        row = db.execute(sql, (token_sha256(session_id), time.time())).fetchone()
+        return None if row is None else str(row["person"])
 
     async def renew_session(self, session_id: str) -> bool:
         """Extend a session to its full time. Return False if that happened within a day, or it has ended."""
@@ -291,15 +273,16 @@ class People:
         except DatabaseError as error:
             log.warning("the database cannot be written (%s)", error.code, extra={"person": name})
 
-    @in_snapshot
-    def _name(self, db: Transaction, sql: str, *parameters: bytes | float | str) -> str | None:
-        row = db.execute(sql, parameters).fetchone()
-        return None if row is None else str(row["person"])
-
 
 def login_link(url: str, token: str) -> str:
     """Return the URL that logs a browser in, once."""
     return f"{url}/login?token={token}"
+
+
+def _role(db: Transaction, name: str) -> str | None:
+    """Return the stored role of a person, or None if they are unknown or revoked."""
+    row = db.execute("SELECT role FROM people WHERE name = ? AND revoked_at IS NULL", (name,)).fetchone()
+    return None if row is None else str(row["role"])
 
 
 def _usable(db: Transaction, token: str) -> Link | LinkProblem:
@@ -333,14 +316,6 @@ _MAX_CLAIM_CHARACTERS = 200
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The person of an identity at a provider; `is_new` if the person was just created."""
-
-    person: str
-    is_new: bool
-
-
 class Identities:
     """Map identities at login providers to people."""
 
@@ -348,15 +323,15 @@ class Identities:
         self._database = database
 
     @in_transaction
-    def known(self, tx: Transaction, issuer: str, subject: str, wanted: str) -> Known | None:
-        """Return the person of an identity, created with a name like `wanted` if new, or None if they were revoked."""
+    def known(self, tx: Transaction, issuer: str, subject: str, wanted: str) -> tuple[str, bool] | None:
+        """Return the person of an identity, and whether they are new, with a name like `wanted`. None: revoked."""
         row = tx.execute(
             "SELECT name, revoked_at FROM oidc_identities JOIN people ON name = person "
             "WHERE issuer = ? AND subject = ?",
             (issuer, subject),
         ).fetchone()
         if row is not None:
-            return Known(row["name"], is_new=False) if row["revoked_at"] is None else None
+            return (row["name"], False) if row["revoked_at"] is None else None
         name = _free(tx, wanted)
         now = time.time()
         tx.execute("INSERT INTO people (name, created_at) VALUES (?, ?)", (name, now))
@@ -364,7 +339,7 @@ class Identities:
             "INSERT INTO oidc_identities (issuer, subject, person, created_at) VALUES (?, ?, ?, ?)",
             (issuer, subject, name, now),
         )
-        return Known(name, is_new=True)
+        return name, True
 
 
 def wanted_name(claims: dict[str, Any]) -> str:
@@ -384,10 +359,7 @@ def wanted_name(claims: dict[str, Any]) -> str:
 
 
 def claim_in(claims: dict[str, Any], claim: str) -> Any:
-    """Return a claim by its name, or by a path with dots (`realm_access.roles`), or None if it is missing.
-
-    The exact name wins, because names may contain dots: `https://example.org/groups`.
-    """
+    """Return a claim by its name (which may contain dots), or else by a path such as `realm_access.roles`, or None."""
     if claim in claims:
         return claims[claim]
     said: Any = claims

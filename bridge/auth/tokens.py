@@ -4,6 +4,7 @@ A *full* token has all access of its person: the WebSocket, files and the API. A
 endpoints that these name. Owns the table `person_tokens`; has no HTTP. Tokens are random and stored as SHA-256 only.
 """
 
+import itertools
 import logging
 import re
 import secrets
@@ -82,38 +83,33 @@ class PersonTokens:
         self._database = database
         self._noted: dict[bytes, float] = {}
 
-    async def make(self, person: str, label: str | None, scopes: Iterable[str] | None) -> tuple[str, Token]:
-        """Create a token. Return its text, which cannot be shown again, and its description; `scopes` None: a full one.
-
-        Raises PeopleError for an invalid name, label or scope.
-        """
+    @in_transaction
+    def make(self, tx: Transaction, person: str, label: str | None, scopes: Iterable[str] | None) -> tuple[str, Token]:
+        """Create a token (`scopes` None: a full one); return its text, only now, and description. Raise PeopleError."""
         chosen = None if scopes is None else chosen_scopes(scopes)
         if label is not None and _LABEL.fullmatch(label) is None:
             raise PeopleError(
                 "A token's name has up to 40 letters, digits, spaces, dots, dashes and underscores, and "
                 "begins with a letter or a digit."
             )
-
-        def insert(tx: Transaction) -> tuple[str, Token]:
-            if person == LOCAL_PERSON:
-                # The local person always exists, but this bridge may never have been started.
-                tx.execute(
-                    "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
-                    (person, time.time()),
-                )
-            require(tx, person)
-            taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
-            if label in taken:
-                raise PeopleError(
-                    f"{person} has a token called {label!r} already. Choose another name, or revoke that token."
-                )
-            if len(taken) >= _MOST:
-                raise PeopleError(f"{person} has {_MOST} tokens. Revoke one that is not used.")
-            name = label or next(name for name in _names() if name not in taken)
-            token, now = new_token(tx, person, name, chosen)
-            return token, Token(name, chosen, now, None)
-
-        return await self._database.write(insert)
+        if person == LOCAL_PERSON:
+            # The local person always exists, but this bridge may never have been started.
+            tx.execute(
+                "INSERT INTO people (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
+                (person, time.time()),
+            )
+        require(tx, person)
+        taken = {row["label"] for row in tx.execute("SELECT label FROM person_tokens WHERE person = ?", (person,))}
+        if label in taken:
+            raise PeopleError(
+                f"{person} has a token called {label!r} already. Choose another name, or revoke that token."
+            )
+        if len(taken) >= _MOST:
+            raise PeopleError(f"{person} has {_MOST} tokens. Revoke one that is not used.")
+        names = itertools.chain(["token"], (f"token-{number}" for number in itertools.count(2)))
+        name = label or next(name for name in names if name not in taken)
+        token, now = new_token(tx, person, name, chosen)
+        return token, Token(name, chosen, now, None)
 
     @in_snapshot
     def of(self, db: Transaction, person: str) -> list[Token]:
@@ -199,14 +195,6 @@ def chosen_scopes(names: Iterable[str]) -> list[Scope]:
 
 def _listed(scopes: str | None) -> list[Scope] | None:
     return None if scopes is None else [scope for scope in SCOPES if scope in scopes.split()]
-
-
-def _names() -> Iterable[str]:
-    yield "token"
-    number = 2
-    while True:
-        yield f"token-{number}"
-        number += 1
 
 
 def require(db: Transaction, person: str) -> None:

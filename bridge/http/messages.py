@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
+import aiohttp
 import jinja2
 import msgspec
 from aiohttp import web
@@ -135,12 +136,12 @@ _T = TypeVar("_T")
 MAX_SMALL_BODY_BYTES = 8192
 
 
-async def body_within(request: web.Request, most: int) -> bytes | None:
-    """Return the request's body, or None if it has more than `most` bytes, without reading the rest."""
-    if (request.content_length or 0) > most:
+async def body_within(message: web.Request | aiohttp.ClientResponse, most: int) -> bytes | None:
+    """Return the message's body, or None if it has more than `most` bytes, without reading the rest."""
+    if (message.content_length or 0) > most:
         return None
     body = bytearray()
-    async for chunk in request.content.iter_any():
+    async for chunk in message.content.iter_any():
         body += chunk
         if len(body) > most:
             return None

@@ -18,7 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bridge.api.bodies import UnreadableError, decoded
 from bridge.api.missions import AskError, Asking
-from bridge.auth.admission import Admission, NotAdmittedError, RevokedError
+from bridge.auth.admission import Admission, DoorError, RevokedError
 from bridge.auth.login import Authenticator
 from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
@@ -316,7 +316,7 @@ class McpDoor(Service):
                 # An answer that has started cannot be replaced: cut it off. The response below is never sent.
                 request.transport.abort()
             return self._not_admitted(request, error)
-        except NotAdmittedError as error:
+        except DoorError as error:
             return self._not_admitted(request, error)
         finally:
             self._serving.discard(task)
@@ -346,7 +346,7 @@ class McpDoor(Service):
         source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
         return {_CALLER: Caller(source, frozenset(scopes))}
 
-    def _not_admitted(self, request: web.Request, error: NotAdmittedError) -> web.Response:
+    def _not_admitted(self, request: web.Request, error: DoorError) -> web.Response:
         response = _refusal(error.status, error.code, str(error))
         response.headers.update(error.headers())
         if error.status == 401:  # noqa: PLR2004 - unauthorized

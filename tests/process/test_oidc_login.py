@@ -305,7 +305,7 @@ async def test_unknown_signing_key_refetches_once_a_minute() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (lambda _: web.Response(body=b"x" * 10_000_000), "cannot be reached"),
+        (lambda _: web.Response(body=b"x" * 10_000_000), "is too large"),
         (lambda _: web.Response(body=b"[" * 200_000), "is invalid"),
         (lambda _: web.json_response({"id_token": 7}), "is invalid"),
         (lambda _: web.json_response({}), "is invalid"),
