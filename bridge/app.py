@@ -50,7 +50,7 @@ from bridge.notify import webhook
 from bridge.notify.notice import Channel
 from bridge.notify.notifier import Notifier
 from bridge.notify.push import Push, Subscriptions, VapidKey, kept_key
-from bridge.notify.routes import NotifySettingsStore, PushRoutes, SettingsRoutes
+from bridge.notify.routes import NotifySettingsStore, PushRoutes
 from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Webhook
 from bridge.providers.child import Child, StartSprite
@@ -516,8 +516,7 @@ class _Notices:
 
     def routes(self, authenticator: Authenticator, relay: Relay) -> list[web.RouteDef]:
         """Return the routes for notification settings and for answers from a notification."""
-        routes = PushRoutes(authenticator, self.push_key, self.subscriptions, self.push, relay)
-        return [*SettingsRoutes(authenticator, self.choices).table(), *routes.table()]
+        return PushRoutes(authenticator, self.choices, self.push_key, self.subscriptions, self.push, relay).table()
 
 
 @asynccontextmanager

@@ -41,10 +41,7 @@ class Channel(Protocol):
     """A way to deliver notices to a person."""
 
     async def deliver(self, notice: Notice) -> None:
-        """Deliver the notice, with retries. Wait until the receiver has accepted it or the channel has given up.
-
-        Failures are logged, not raised.
-        """
+        """Deliver the notice, with retries, until the receiver accepts it or it is given up. Log failures."""
 
 
 _MAX_TITLE, _MAX_BODY = 100, 400
@@ -99,10 +96,7 @@ _HARMLESS = {"description", "timeout"}
 
 
 def is_seen_whole(request: PermissionRequest, body: str) -> bool:
-    """Return whether `body` shows the whole permission request: a host, or a short command in the workspace.
-
-    Return False if it contains invisible characters.
-    """
+    """Return whether `body` shows all of the request, visibly: a host, or a short command in the workspace."""
     field = {"Bash": "command", NETWORK: "host"}.get(request.tool, "")
     return (
         request.folder is None

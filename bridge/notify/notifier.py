@@ -1,7 +1,6 @@
-"""Deliver notices through every channel, rate-limited, and stored until the channels have accepted or given them up.
+"""Deliver notices through every channel, rate-limited.
 
-Owns the table `notices`. It holds the keys of delivered notices, so that none is repeated, and the pending ones, so
-that the next bridge continues after a crash. Only the keys of delivered notices are kept.
+The table `notices` has the keys of delivered ones, so that none is repeated, and the pending ones for after a crash.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 
 #: For each sprite: this many notices at once, and one more every ten seconds; further ones are dropped.
 AT_ONCE = 6
-PER_SECOND = 0.1
+_PER_SECOND = 0.1
 #: Keys remembered for each sprite: more than a sprite repeats by itself (200 lines of chat).
 _MOST_KEYS = 500
 #: Longest time for a channel with all its retries.
@@ -47,8 +46,7 @@ DELETE FROM notices WHERE sprite = ? AND key NOT IN
 class Notifier(Service):
     """Deliver notifications: `async with Notifier(...) as notifier:`; call `tell` from anywhere, it never waits.
 
-    `wants_words` and `may_come` look up a person's choice and access. After the first few, each sprite has
-    `per_second` notices. `told` counts notices by kind.
+    `wants_words` and `may_come` look up a person's choice and access. `told` counts notices by kind.
     """
 
     def __init__(
@@ -60,11 +58,9 @@ class Notifier(Service):
         on_death: Callable[[], None],
         *,
         shared: bool = False,
-        per_second: float = PER_SECOND,
     ) -> None:
         self._shared = shared
         self._database = database
-        self._per_second = per_second
         self._channels = channels
         self._wants_words = wants_words
         self._may_come = may_come
@@ -102,7 +98,7 @@ class Notifier(Service):
         if self.knows(notice.sprite, notice.key):
             return
         self._remember(notice.sprite, notice.key)
-        bucket = self._buckets.setdefault(notice.sprite, TokenBucket(self._per_second, AT_ONCE))
+        bucket = self._buckets.setdefault(notice.sprite, TokenBucket(_PER_SECOND, AT_ONCE))
         if bucket.wait(1) == 0:
             bucket.take(1)
             self._queue[notice.sprite, notice.key] = notice
@@ -157,10 +153,7 @@ class Notifier(Service):
                     self._deliveries.start(self._deliver(notice), "notice")
 
     async def _keep(self, notice: Notice) -> bool:
-        """Store a notice before it is delivered, with its texts only if the person wants them.
-
-        Return whether this bridge should deliver it: of several bridges, the first one does.
-        """
+        """Store a notice, with texts if the person wants them. Return whether this bridge is first and delivers it."""
         try:
             words = await self._wants_words(notice.person)
             title, body = (notice.title, notice.body) if words else ("", "")

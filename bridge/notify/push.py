@@ -1,8 +1,7 @@
 """Web Push: send a notice to each browser in which its person turned notifications on.
 
-The push service sees only the recipient and the urgency: the message is encrypted for the browser (RFC 8291) and
-signed with the bridge's key (RFC 8292). Tries, waits and response sizes are bounded, so a slow, dead or hostile push
-service affects no other browser.
+Push services see only the recipient and the urgency: messages are encrypted (RFC 8291) and signed (RFC 8292). Tries,
+waits and response sizes are bounded, so a slow, dead or hostile service affects no other browser.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
-from aiohttp import TCPConnector
+from aiohttp import AddrInfoType, TCPConnector
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from py_vapid import Vapid02  # type: ignore[import-untyped]
@@ -211,10 +210,7 @@ def _decoded(text: str, size: int) -> bytes:
     return data
 
 
-_AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[str, int, *tuple[int, ...]]]
-
-
-def _socket_to_outside(info: _AddressInfo) -> socket.socket:
+def _socket_to_outside(info: AddrInfoType) -> socket.socket:
     family, kind, protocol, _, address = info
     if not is_public(ipaddress.ip_address(address[0])):
         raise OSError(errno.EACCES, "this address is not public")
@@ -225,21 +221,20 @@ log = logging.getLogger(__name__)
 
 #: Push services accept 4,096 bytes including the encryption overhead; some browsers' accept fewer.
 MAX_PAYLOAD_BYTES = 3000
-_MAX_TITLE_CHARS = 120
 #: A question stays open for ten minutes; other notices stay useful for a day.
 _QUESTION_SECONDS, _NEWS_SECONDS = 600, 24 * 3600
 _TRY_SECONDS = 10.0
 _TRIES = 4
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_BUSY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _AT_ONCE = 8
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
     """A notification as sent to the page's service worker; `url` is the target of a click, `at` in Unix seconds.
 
-    With a `request_id`, the notification offers "no" to the question, and "yes" if `allow` is set. With `raises` it
-    offers to raise today's limit and go on.
+    It offers "no" to the question `request_id`, "yes" if `allow`, and to raise today's limit and go on if `raises`.
     """
 
     key: str
@@ -255,18 +250,24 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def payload_of(notice: Notice, *, words: bool) -> Payload:
     """Return the content of a push notification. If it hides its subject, it has no "yes" button."""
-    is_question = notice.request_id is not None
     place = "/"
-    if is_question:
-        place = f"/#question={quote(notice.request_id or '', safe='')}"
+    if notice.request_id is not None:
+        place = f"/#question={quote(notice.request_id, safe='')}"
     elif notice.kind == "ended" and _is_id(notice.key):
         place = f"/#mission={notice.key}"
     if not words:
         return Payload(notice.key, notice.kind, SHORT_TITLE, "", notice.at, place)
-    title = _cut(notice.title, _MAX_TITLE_CHARS)
-    allow = is_question and notice.is_whole
-    question = notice.request_id, allow
-    return Payload(notice.key, notice.kind, title, notice.body, notice.at, place, *question, notice.raises)
+    return Payload(
+        key=notice.key,
+        kind=notice.kind,
+        title=notice.title,
+        body=notice.body,
+        at=notice.at,
+        url=place,
+        request_id=notice.request_id,
+        allow=notice.is_whole,
+        raises=notice.raises,
+    )
 
 
 def encoded(payload: Payload) -> bytes:
@@ -289,15 +290,8 @@ def _is_id(key: str) -> bool:
     return True
 
 
-def _cut(text: str, chars: int) -> str:
-    return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
-
-
 class Push(Service):
-    """Send push notifications: `async with Push(...) as push:`; a Channel. `wants_words`: the person wants full texts.
-
-    `allow_inside` permits push services in the bridge's own network.
-    """
+    """Send push notifications, also to services in the bridge's own network if `allow_inside`; a Channel."""
 
     def __init__(
         self,
@@ -306,22 +300,19 @@ class Push(Service):
         wants_words: Callable[[str], Awaitable[bool]],
         *,
         allow_inside: bool = False,
-        try_seconds: float = _TRY_SECONDS,
-        first_wait_seconds: float = _FIRST_WAIT_SECONDS,
     ) -> None:
         self._key = key
         self._subscriptions = subscriptions
         self._wants_words = wants_words
         self._allow_inside = allow_inside
-        self._timeout = aiohttp.ClientTimeout(total=try_seconds)
-        self._first_wait_seconds = first_wait_seconds
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._http: aiohttp.ClientSession
 
     async def _open(self, stack: AsyncExitStack) -> None:
         # For any address that is not public, it raises the OSError of an unreachable network.
         connector = TCPConnector(socket_factory=None if self._allow_inside else _socket_to_outside)
-        session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        timeout = aiohttp.ClientTimeout(total=_TRY_SECONDS)
+        session = aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
         self._http = await stack.enter_async_context(session)
 
     async def deliver(self, notice: Notice) -> None:
@@ -352,23 +343,22 @@ class Push(Service):
             # Channel boundary: an error of one browser must not stop the others.
             log.exception("a push to %s failed", host)
             return False
+        is_taken = isinstance(outcome, int) and HTTPStatus.OK <= outcome < HTTPStatus.MULTIPLE_CHOICES
         if outcome in _GONE:
             log.info("a push subscription at %s is gone (%s) and was dropped", host, outcome)
-        elif not isinstance(outcome, int):
+        elif not is_taken:
             log.warning("a push to %s was given up: %s", host, outcome)
-        elif not _is_taken(outcome):
-            log.warning("a push to %s was refused with %s", host, outcome)
-        return isinstance(outcome, int) and _is_taken(outcome)
+        return is_taken
 
     async def _with_patience(self, subscription: Subscription, body: bytes, headers: dict[str, str]) -> int | str:
         """Post a message, with retries. Return the final HTTP status, or a description of the failure."""
         outcome: int | str = ""
         for number in range(_TRIES):
             outcome, asked_wait = await self._once(subscription, body, headers)
-            if isinstance(outcome, int) and not _is_worth_another_try(outcome):
+            if isinstance(outcome, int) and outcome not in _BUSY and outcome < HTTPStatus.INTERNAL_SERVER_ERROR:
                 return outcome
             if number + 1 < _TRIES:
-                backoff = jittered(self._first_wait_seconds * 4**number)
+                backoff = jittered(_FIRST_WAIT_SECONDS * 4**number)
                 await asyncio.sleep(min(_LONGEST_WAIT_SECONDS, max(backoff, asked_wait)))
         return outcome
 
@@ -387,7 +377,6 @@ class Push(Service):
                 headers=signed,
                 # A redirect could point anywhere; push services do not use them.
                 allow_redirects=False,
-                timeout=self._timeout,
             ) as response:
                 return response.status, _seconds(response.headers.get("Retry-After", ""))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -406,14 +395,6 @@ def _headers(key: str, kind: str) -> dict[str, str]:
         "Content-Encoding": "aes128gcm",
         "Content-Type": "application/octet-stream",
     }
-
-
-def _is_taken(status: int) -> bool:
-    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
-
-
-def _is_worth_another_try(status: int) -> bool:
-    return status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS} or status >= 500  # noqa: PLR2004
 
 
 def _seconds(retry_after: str) -> float:

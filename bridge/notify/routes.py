@@ -54,12 +54,22 @@ class GoOn(msgspec.Struct, frozen=True):
 
 
 class PushRoutes:
-    """HTTP handlers for notifications; answers to questions go through the relay to the person's sprite."""
+    """HTTP handlers for notifications; answers to questions go through the relay to the person's sprite.
+
+    The routes for settings answer with the current choice: `{"words": false}`.
+    """
 
     def __init__(
-        self, authenticator: Authenticator, key: VapidKey, subscriptions: Subscriptions, push: Push, relay: Relay
+        self,
+        authenticator: Authenticator,
+        settings: "NotifySettingsStore",
+        key: VapidKey,
+        subscriptions: Subscriptions,
+        push: Push,
+        relay: Relay,
     ) -> None:
         self._authenticator = authenticator
+        self._settings = settings
         self._key = key
         self._subscriptions = subscriptions
         self._push = push
@@ -75,6 +85,8 @@ class PushRoutes:
             web.post("/push/test", self._test),
             web.post("/push/permission", self._permission),
             web.post("/push/go-on", self._go_on),
+            web.get("/notify/settings", self._show_settings, allow_head=False),
+            web.put("/notify/settings", self._change_settings),
         ]
 
     async def _show_key(self, request: web.Request) -> web.StreamResponse:
@@ -135,6 +147,16 @@ class PushRoutes:
         log.info("a paused agent is resumed by a notification", extra={"person": caller.person})
         return await self._done(caller)
 
+    async def _show_settings(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._authenticator.known(request)
+        return messages.as_json(await self._settings.of(caller.person))
+
+    async def _change_settings(self, request: web.Request) -> web.StreamResponse:
+        caller = await self._authenticator.known(request, acts=True)
+        chosen = await small_body(request, NotifySettings, '{"words": true}')
+        await self._settings.change(caller.person, chosen)
+        return messages.as_json(chosen)
+
     async def _told(self, caller: Caller, payload: Permission | System) -> ServerPayload | None:
         """Send a message of the person to the sprite. Return the answer, or None if it does not come in time."""
         try:
@@ -156,10 +178,7 @@ class PushRoutes:
 
 
 class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A person's choice about notifications. Without `words` a notification does not reveal its subject.
-
-    That is the default, because notifications pass through other services and appear on locked screens.
-    """
+    """Without `words`, the default, notifications hide their subject: they pass through services and locked screens."""
 
     words: bool = False
 
@@ -186,25 +205,3 @@ class NotifySettingsStore:
             "INSERT INTO notify_settings VALUES (?, ?) ON CONFLICT (person) DO UPDATE SET words = excluded.words",
             (person, int(settings.words)),
         )
-
-
-class SettingsRoutes:
-    """Serve the notification settings; both routes answer with the current choice: `{"words": false}`."""
-
-    def __init__(self, authenticator: Authenticator, settings: NotifySettingsStore) -> None:
-        self._authenticator = authenticator
-        self._settings = settings
-
-    def table(self) -> list[web.RouteDef]:
-        """Return the routes; register them before the catch-all for the page's files."""
-        return [web.get("/notify/settings", self._show, allow_head=False), web.put("/notify/settings", self._change)]
-
-    async def _show(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._authenticator.known(request)
-        return messages.as_json(await self._settings.of(caller.person))
-
-    async def _change(self, request: web.Request) -> web.StreamResponse:
-        caller = await self._authenticator.known(request, acts=True)
-        chosen = await small_body(request, NotifySettings, '{"words": true}')
-        await self._settings.change(caller.person, chosen)
-        return messages.as_json(chosen)

@@ -1,9 +1,7 @@
 """Rules for notifying people without an open page, from events of their sprite and the bridge's budgets.
 
-Notices come from background turns that ended, waiting questions, offered rules and used-up budgets. As an Observer of
-the relay this code never waits, and it keeps a bounded part of a sprite's messages. Turns that ended while the bridge
-was not connected are found in the sprite's next state: those after the mark that the table `told_until` keeps for each
-sprite.
+As an Observer this code never waits and keeps a bounded part of a sprite's messages. Turns that ended while the bridge
+was not connected are found in the sprite's next state: those after the mark in the table `told_until`.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""The operator's webhook: send every notice as signed JSON to one address, with a few retries.
-
-A receiver that hangs, redirects or never ends its answer delays no other notice.
-"""
+"""The operator's webhook: send every notice as signed JSON to one address, with a few retries and limits."""
 
 import asyncio
 import base64
@@ -28,11 +25,6 @@ PREFIX = "whsec_"
 _KEY_BYTES = 32
 
 
-def new_key() -> bytes:
-    """Return a random signing key."""
-    return secrets.token_bytes(_KEY_BYTES)
-
-
 def shown(key: bytes) -> str:
     """Return a signing key in the text form that receivers' libraries accept."""
     return PREFIX + base64.b64encode(key).decode()
@@ -50,7 +42,7 @@ def headers(key: bytes, message_id: str, at: int, body: bytes) -> dict[str, str]
 
 async def kept_key(database: Database) -> bytes:
     """Return the webhook's signing key, created on first use. Raise DatabaseError."""
-    return await kept_secret(database, "webhook_key", new_key)
+    return await kept_secret(database, "webhook_key", partial(secrets.token_bytes, _KEY_BYTES))
 
 
 log = logging.getLogger(__name__)
@@ -58,7 +50,7 @@ log = logging.getLogger(__name__)
 _TRY_SECONDS = 10.0
 _AT_ONCE = 4
 #: Delays in seconds after each failed try: five tries within a few minutes.
-PAUSES = (1.0, 5.0, 20.0, 60.0)
+_PAUSES = (1.0, 5.0, 20.0, 60.0)
 #: Message ids are derived from the event, so that a receiver can deduplicate.
 _IDS = uuid.UUID("5d8f2f0e-1c8b-4a54-9a3d-3c6f9b1f6f53")
 
@@ -91,34 +83,21 @@ def message_of(notice: Notice, *, words: bool) -> Message:
 
 
 class Webhook(Service):
-    """Post notifications to a webhook: `async with Webhook(...) as webhook:`; a Channel.
+    """Post notifications to a webhook; a Channel. `wants_words`: the person wants texts. `sent` counts by outcome."""
 
-    `wants_words` returns whether a person wants full texts. `sent` counts tries by outcome.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        key: bytes,
-        wants_words: Callable[[str], Awaitable[bool]],
-        *,
-        pauses: tuple[float, ...] = PAUSES,
-        try_seconds: float = _TRY_SECONDS,
-    ) -> None:
+    def __init__(self, url: str, key: bytes, wants_words: Callable[[str], Awaitable[bool]]) -> None:
         self._url = url
         self._key = key
         self._wants_words = wants_words
-        self._pauses = pauses
-        self._timeout = aiohttp.ClientTimeout(total=try_seconds)
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._http: aiohttp.ClientSession
         self._is_failing = False
         self.sent: Counter[str] = Counter()
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        self._http = await stack.enter_async_context(
-            aiohttp.ClientSession(timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar())
-        )
+        timeout = aiohttp.ClientTimeout(total=_TRY_SECONDS)
+        session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        self._http = await stack.enter_async_context(session)
 
     async def deliver(self, notice: Notice) -> None:
         """Post the notice, with retries; see Channel."""
@@ -128,7 +107,7 @@ class Webhook(Service):
             log.warning("the database cannot be read for the webhook (%s)", error.code)
             return
         failure = await self._post(message)
-        for pause in self._pauses:
+        for pause in _PAUSES:
             if not failure:
                 return
             await asyncio.sleep(pause)

@@ -31,8 +31,11 @@ async def hooked(receiver: Receiver, *, words: bool = True, seconds: float = 20.
     async def wants_words(_: str) -> bool:
         return words
 
-    async with Webhook(receiver.url, KEY, wants_words, pauses=SOON, try_seconds=seconds) as webhook:
-        yield webhook
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bridge.notify.webhook._PAUSES", SOON)
+        patch.setattr("bridge.notify.webhook._TRY_SECONDS", seconds)
+        async with Webhook(receiver.url, KEY, wants_words) as webhook:
+            yield webhook
 
 
 async def test_webhook_message_is_signed() -> None:

@@ -21,7 +21,7 @@ from bridge.db.database import Database
 from bridge.db.open import open_database
 from bridge.notify import notice as wording
 from bridge.notify.notice import Notice
-from bridge.notify.notifier import AT_ONCE, PER_SECOND, Notifier
+from bridge.notify.notifier import AT_ONCE, Notifier
 from bridge.notify.rules import NotificationRules
 from bridge.proxy.accounts import Accounts
 from bridge.proxy.budgets import BudgetError, Limits
@@ -98,7 +98,6 @@ async def desk(
     may_come: bool = True,
     words: bool = True,
     stuck: bool = False,
-    per_second: float = PER_SECOND,
 ) -> AsyncIterator[Desk]:
     async def wants_words(_: str) -> bool:
         return words
@@ -110,7 +109,7 @@ async def desk(
     if not stuck:
         pager.flows.set()
     channels = [Pager(is_broken=True, flows=pager.flows), pager]
-    notifier = Notifier(database, channels, wants_words, may, died, per_second=per_second)
+    notifier = Notifier(database, channels, wants_words, may, died)
     async with notifier, NotificationRules(database, notifier, died) as notification_rules:
         yield Desk(notification_rules, notifier, pager)
 
@@ -263,8 +262,9 @@ async def test_person_without_text_consent_has_none_stored(database: Database) -
         await rows_are(database, "SELECT title || body FROM notices", [""])
 
 
-async def test_endless_endings_become_few_notices(database: Database) -> None:
-    async with desk(database, per_second=1e-6) as at:
+async def test_endless_endings_become_few_notices(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.notify.notifier._PER_SECOND", 1e-6)
+    async with desk(database) as at:
         for number in range(1_000):
             at.hear(Started(f"m{number}", "agent"), done(f"m{number}"), question(f"q{number}"))
         found = await at.told(AT_ONCE)
