@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from aiohttp import web
 
 from bridge.hub.hub import Relay
-from bridge.providers.provider import HostState, Reached, Report, TcpChannel
+from bridge.providers.provider import Begin, HostState, Reached, Report, TcpChannel
 
 
 class OnePort:
     """A host whose sprites share a port and are told apart by their token."""
+
+    is_one_step = True
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -45,6 +48,14 @@ class OnePort:
 
     async def export(self, sprite: str, report: Report) -> AsyncIterator[bytes]:
         """There is nothing to take along."""
+        raise NotImplementedError
+
+    async def is_there(self, sprite: str) -> bool:
+        """There is nothing to replace."""
+        raise NotImplementedError
+
+    async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin) -> str:
+        """There is nothing to restore."""
         raise NotImplementedError
 
 

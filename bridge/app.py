@@ -55,7 +55,7 @@ from bridge.notify.rules import NotificationRules
 from bridge.notify.webhook import Webhook
 from bridge.providers.child import Child, StartSprite
 from bridge.providers.local import LocalHost
-from bridge.providers.provider import Access, Guard, Host, HostError, ModelAccess, Restorable
+from bridge.providers.provider import Access, Host, HostError, ModelAccess
 from bridge.proxy.accounts import Accounts, UnavailableError
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Limits
@@ -100,11 +100,10 @@ class Bridge:
 async def running(
     settings: Settings, on_death: Callable[[], None], *, start_sprite: StartSprite = Child.start
 ) -> AsyncIterator[Bridge]:
-    """Run a bridge while the block runs.
+    """Run a bridge while the block runs; `start_sprite` starts local sprites.
 
     Raises OperatorError if it cannot start and FolderTakenError if another bridge owns the data folder. `on_death` is
     called when a task dies that the bridge cannot run without: end the block, which then raises TaskDiedError.
-    `start_sprite` starts local sprites.
     """
     raise_file_limit()
     async with AsyncExitStack() as stack:
@@ -235,7 +234,7 @@ async def _followed(
 
 
 @asynccontextmanager
-async def _relayed(relay: Relay, host: Restorable, followers: Replicator) -> AsyncIterator[None]:
+async def _relayed(relay: Relay, host: Host, followers: Replicator) -> AsyncIterator[None]:
     """Run the relay while the block runs. Then replicate local sprites until they stop, with their last curation."""
     async with relay:
         yield
@@ -249,10 +248,7 @@ async def _relayed(relay: Relay, host: Restorable, followers: Replicator) -> Asy
 
 @asynccontextmanager
 async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    """Yield an HTTP session with the operators' handlers in this process, for a data folder on which no bridge runs.
-
-    Owns the data folder while the block runs.
-    """
+    """Yield a session with the operators' handlers in this process; owns a data folder on which no bridge runs."""
     url = data_folder.last_address(settings.run) or f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -302,10 +298,7 @@ def _held(settings: Settings, database: Database) -> Callable[[], Awaitable[dict
 
 
 async def _prepared(settings: Settings, people: People) -> bytes:
-    """Prepare the register of people, and return the bridge's key for cookies.
-
-    Raise OperatorError if the settings contradict the people who were added.
-    """
+    """Prepare the register of people; return the key for cookies. OperatorError if settings and people contradict."""
     own_secrets.hold(*settings.secrets)
     await people.prepare()
     if settings.own_access and (not settings.is_alone or await people.any_added()):
@@ -409,36 +402,10 @@ def _home(
     port: int,
     key: bytes,
     start_sprite: StartSprite = Child.start,
-) -> tuple[Restorable, Restorer]:
-    """Return the host of the sprites, not yet open, and the restorer of lost sprites."""
+) -> tuple[Host, Restorer]:
+    """Return the sprites' host, not yet open, and the restorer. OperatorError if the provider lacks a setting."""
     losses = LostSprites(database, store)
-    host = _host(settings, tokens, port, database, losses.refuse, ownership, start_sprite, key)
-    return host, Restorer(store, losses, host, settings.run, Audit(database).note)
-
-
-@asynccontextmanager
-async def _opened(host: Restorable, restorer: Restorer, ownership: Ownership, due: DueDates) -> AsyncIterator[None]:
-    """Open the host while the block runs. Then release all sprites to other bridges, before slower shutdown steps."""
-    try:
-        async with host, restorer:
-            yield
-    finally:
-        # The next owner of a sprite reads there whether it was at rest.
-        await due.flush()
-        await ownership.give_all_back()
-
-
-def _host(
-    settings: Settings,
-    tokens: SpriteTokens,
-    port: int,
-    database: Database,
-    guard: Guard,
-    ownership: Ownership,
-    start_sprite: StartSprite,
-    key: bytes,
-) -> Restorable:
-    """Return the host of the sprites. Raises OperatorError if the provider lacks a setting."""
+    host: Host
     if settings.provider == "sprites":
         if settings.sprites_token is None:
             raise OperatorError(
@@ -455,27 +422,41 @@ def _host(
         from bridge.providers.bootstrap import Archive
         from bridge.providers.sprites import SpritesHost, plan_of
 
-        return SpritesHost(
+        host = SpritesHost(
             settings.sprites_token,
             plan_of(Archive.of(_ROOT), settings.public_url, settings.egress or "open", settings.for_sprites),
             _access(tokens, settings.public_url, key),
             tokens.sprite_of,
             api_url=settings.sprites_url,
-            guard=guard,
+            guard=losses.refuse,
             epoch=ownership.epoch,
         )
-    # Local sprites connect over loopback even if the bridge listens on all addresses.
-    name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
-    return LocalHost(
-        settings.workspaces,
-        _access(tokens, f"http://{name}:{port}", key),
-        environment=settings.for_sprites,
-        own_access=settings.own_access,
-        permissions=settings.permissions,
-        home=None if settings.database_url is None else Homes(database, this_machine()).path,
-        guard=guard,
-        start=start_sprite,
-    )
+    else:
+        # Local sprites connect over loopback even if the bridge listens on all addresses.
+        name = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else in_url(settings.host)  # noqa: S104
+        host = LocalHost(
+            settings.workspaces,
+            _access(tokens, f"http://{name}:{port}", key),
+            environment=settings.for_sprites,
+            own_access=settings.own_access,
+            permissions=settings.permissions,
+            home=None if settings.database_url is None else Homes(database, this_machine()).path,
+            guard=losses.refuse,
+            start=start_sprite,
+        )
+    return host, Restorer(store, losses, host, settings.run, Audit(database).note)
+
+
+@asynccontextmanager
+async def _opened(host: Host, restorer: Restorer, ownership: Ownership, due: DueDates) -> AsyncIterator[None]:
+    """Open the host while the block runs. Then release all sprites to other bridges, before slower shutdown steps."""
+    try:
+        async with host, restorer:
+            yield
+    finally:
+        # The next owner of a sprite reads there whether it was at rest.
+        await due.flush()
+        await ownership.give_all_back()
 
 
 @asynccontextmanager
@@ -546,10 +527,7 @@ async def _notices(
 
 
 async def _for_local_person(settings: Settings, people: People, host: Host) -> str | None:
-    """Return the local person's login token, or None if other people log in here.
-
-    Also leaves a note that tells their other programs on this machine where their memory is.
-    """
+    """Return the local person's login token (None: others log in here), and leave the note about their memory."""
     if settings.oidc is not None or await people.any_added():
         return None
     if isinstance(host, LocalHost) and settings.memory_note is not None:

@@ -241,7 +241,7 @@ def sprite_log(workspace: Path) -> logging.Handler:
 
 
 async def start_in_thread(
-    workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None
+    workspace: Path, environment: Mapping[str, str], permissions: str | None = None
 ) -> SpriteInBridge:
     """Start a sprite for an in-thread bridge (see bridge.providers.child.StartSprite)."""
     server = InThread(
@@ -257,7 +257,7 @@ async def start_in_thread(
         raise HostError(f"The sprite ended: {error}", retryable=False) from error
 
 
-async def start_forked(workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> Child:
+async def start_forked(workspace: Path, environment: Mapping[str, str], permissions: str | None = None) -> Child:
     """Start a sprite process for an in-thread bridge whose test kills it (see bridge.providers.child.StartSprite)."""
     chosen = () if permissions is None else ("--permissions", permissions)
     pipe = asyncio.subprocess.PIPE

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bridge.providers.bootstrap import Archive
-from bridge.providers.provider import SYSTEM, Channel, Guard, HostError, ModelAccess, Reached, unguarded
+from bridge.providers.provider import SYSTEM, Channel, Guard, HostError, ModelAccess, Reached
 from bridge.providers.sprites import SpritesHost, plan_of
 from sprite.protocol.frames import FrameDecoder, decode_server, encode
 from sprite.protocol.messages import Auth, AuthOk
@@ -66,13 +66,16 @@ class Heard:
         return "\n".join(words for _, words in self.steps)
 
 
+async def unguarded(_sprite: str, _is_there: bool) -> None:
+    """Allow any sprite to be created."""
+
+
 @asynccontextmanager
 async def host_of(
     emulator: Emulator,
     archive: Archive,
     tokens: Tokens,
     *,
-    call_seconds: float = 30.0,
     egress: str = "open",
     guard: Guard = unguarded,
     epoch: Callable[[str], int | None] = lambda _: None,
@@ -84,7 +87,6 @@ async def host_of(
         tokens.access,
         tokens.owner,
         api_url=emulator.url,
-        call_seconds=call_seconds,
         guard=guard,
         epoch=epoch,
     ) as host:

@@ -1,8 +1,7 @@
 """Install a sprite on a VM in idempotent steps; each may be interrupted, and the next run repairs the rest.
 
-The bridge verifies the code itself: the VM sends the files, and they are hashed here, so neither its VERSION nor its
-claims are trusted. A user with root on the VM can still send one file and run another. The bridge therefore treats
-all input from a sprite as hostile, whatever its version; the hashes cover everything short of that.
+The bridge hashes the VM's files itself, and trusts neither its VERSION nor its claims. Root on the VM can still send
+one file and run another, so all input from a sprite counts as hostile.
 """
 
 import gzip
@@ -20,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bridge.providers import vm_scripts
-from bridge.providers.machine import CommandError, Machine, NotThereError
-from bridge.providers.provider import TOKEN, Access, HostError, ModelAccess, Report
+from bridge.providers.machine import CommandError, Machine
+from bridge.providers.provider import TOKEN, Access, HostError, Report
 
 #: Python writes this folder beside the code.
 _LEFT_OUT = "__pycache__"
@@ -85,13 +84,6 @@ def _inflated(data: bytes) -> bytes:
     if unpacker.unconsumed_tail:
         raise ValueError("more data than the code can have")
     return plain
-
-
-def hashes_of(contents: Mapping[str, bytes], folder: str) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by its relative path."""
-    prefix = f"{folder}/"
-    found = {name.removeprefix(prefix): data for name, data in contents.items() if name.startswith(prefix)}
-    return {name.removeprefix("./"): _sha256(data) for name, data in found.items()}
 
 
 def _packed(contents: Mapping[str, bytes]) -> bytes:
@@ -166,8 +158,7 @@ class Found:
 class Bootstrap:
     """Inspect a VM and install the planned release. The caller ensures one run at a time for each VM.
 
-    `knows` returns the sprite of a model token, None for a revoked one; `probe` waits until the sprite accepts the
-    bridge.
+    `knows` returns the sprite of a model token (None: revoked); `probe` waits until the sprite accepts the bridge.
     """
 
     def __init__(
@@ -195,9 +186,10 @@ class Bootstrap:
             # The VM sent no valid archive, so it is not up to date.
             return Found()
         model_env = _text(contents, vm_scripts.MODEL_ENV) or ""
+        code = {name.removeprefix("src/"): data for name, data in contents.items() if name.startswith("src/")}
         return Found(
             version=_text(contents, vm_scripts.VERSION),
-            hashes=hashes_of(contents, "src"),
+            hashes={name.removeprefix("./"): _sha256(data) for name, data in code.items()},
             token=_text(contents, TOKEN),
             model_token=_variables(model_env).get("ANTHROPIC_API_KEY"),
         )
@@ -241,17 +233,12 @@ class Bootstrap:
 
     async def revive(self) -> None:
         """Start an installed sprite that does not run. Raise HostError if it ends at once."""
-        try:
-            await self._machine.start(vm_scripts.SERVICE)
-        except NotThereError:
+        if not await self._machine.start(vm_scripts.SERVICE):
             # The sprite was started without a service, so no boot restarts it.
             await self._detach()
 
     async def _prepare(self, release: str, report: Report) -> tuple[str, str] | None:
-        """Send, unpack, install and check a release without disturbing a running sprite.
-
-        Return the (release, environment) in use, None if there is none.
-        """
+        """Send, unpack, install and check a release. Return the (release, environment) in use, if there is one."""
         names = {"release": release.removeprefix("releases/"), "environment": self._environment}
         report("updating", "Setting the network policy.")
         await self._machine.restrict(self._plan.installing)
@@ -261,7 +248,13 @@ class Bootstrap:
         script = vm_scripts.OWN + vm_scripts.UNPACK.format(**names)
         in_use = (await self._machine.run(script, "unpacking the code", seconds=_SHORT_SECONDS)).decode().split()
         report("updating", "Installing the packages.")
-        await self._install_packages(names, report)
+
+        def tell(line: str) -> None:
+            if line.startswith(("Collecting ", "Downloading ", "Installing ")):
+                report("updating", f"Installing the packages: {line[:80]}")
+
+        script = vm_scripts.INSTALL.format(**names)
+        await self._machine.run(script, "installing the packages", seconds=_INSTALL_SECONDS, tell=tell)
         report("updating", "Checking itself.")
         await self._machine.run(vm_scripts.DOCTOR.format(**names), "the self-check", seconds=_DOCTOR_SECONDS)
         if self._plan.allowed != self._plan.installing:
@@ -269,21 +262,13 @@ class Bootstrap:
             await self._machine.restrict(self._plan.allowed)
         return (in_use[0], in_use[1]) if len(in_use) == 2 else None  # noqa: PLR2004 - a release, an environment
 
-    async def _install_packages(self, names: Mapping[str, str], report: Report) -> None:
-        def tell(line: str) -> None:
-            if line.startswith(("Collecting ", "Downloading ", "Installing ")):
-                report("updating", f"Installing the packages: {line[:80]}")
-
-        await self._machine.run(
-            vm_scripts.INSTALL.format(**names), "installing the packages", seconds=_INSTALL_SECONDS, tell=tell
-        )
-
     async def _put_to_use(self, release: str, environment: str, token: str, found: Found, report: Report) -> None:
         """Write the secrets, swap the release in, start the sprite and probe it."""
         report("updating", "Handing over its token and its access to the model.")
         if found.token is None:
             await self._machine.write(f"{vm_scripts.SYSTEM}/{TOKEN}", f"{token}\n".encode(), mode=0o600)
-        model_env = self._model_env(await self._access(self._machine.name))
+        variables = {**self._plan.settings, **(await self._access(self._machine.name)).variables}
+        model_env = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()).encode()
         await self._machine.write(f"{vm_scripts.SYSTEM}/{vm_scripts.MODEL_ENV}", model_env, mode=0o600)
         await self._restart(release, environment, token, report)
 
@@ -318,10 +303,6 @@ class Bootstrap:
         except HostError as error:
             message = f"The update failed, and going back to the earlier version failed too. {reason} {error}"
             raise HostError(message, retryable=error.retryable) from error
-
-    def _model_env(self, access: ModelAccess) -> bytes:
-        variables = {**self._plan.settings, **access.variables}
-        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items()).encode()
 
 
 def _text(contents: Mapping[str, bytes], name: str) -> str | None:

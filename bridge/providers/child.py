@@ -7,12 +7,12 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol
 
-from bridge.providers.provider import HostError, printable
+from bridge.providers.provider import HostError
 from bridge.providers.vm_scripts import last_lines
 from sprite.common.tasks import TaskSet
 
@@ -24,7 +24,6 @@ _STOP_SECONDS = 65.0
 #: A sprite that never listened has nothing to store.
 _ABANDON_SECONDS = 5.0
 _KEPT_BYTES = 4000
-_KEPT_LINES = 8
 _READ_BYTES = 1 << 14
 #: The sprite's exit code for "a person has to act".
 _OPERATOR_EXIT = 2
@@ -44,10 +43,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that a sprite may inherit.
-
-    The bridge is on this machine, so loopback is excluded from proxies.
-    """
+    """Return the variables that a sprite may inherit, with loopback excluded from proxies: the bridge is there."""
     kept = {
         name: value
         for name, value in environment.items()
@@ -80,10 +76,7 @@ async def _start(
 
 
 async def program_output(arguments: Sequence[str], environment: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """Yield the stdout of `python -m sprite ARGUMENTS`. Raise HostError with its last words if it fails.
-
-    Closing the generator kills the process.
-    """
+    """Yield the stdout of `python -m sprite ARGUMENTS`, killed when closed. Raise HostError with its last words."""
     # A file takes any amount of stderr; a pipe would have to be drained.
     with tempfile.TemporaryFile() as said:
         try:
@@ -125,13 +118,9 @@ class RunningSprite(Protocol):
         """Stop the sprite gracefully."""
 
 
-class StartSprite(Protocol):
-    """Start a sprite on a workspace and wait until it listens. Raise WorkspaceTakenError or another HostError."""
-
-    async def __call__(
-        self, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None
-    ) -> RunningSprite:
-        """See the class."""
+#: Starts a sprite on a workspace, with an environment and permissions (see Settings), and waits until it listens.
+#: Raises WorkspaceTakenError or another HostError.
+StartSprite = Callable[[Path, Mapping[str, str], str | None], Awaitable[RunningSprite]]
 
 
 class Child:
@@ -148,7 +137,7 @@ class Child:
         ]
 
     @classmethod
-    async def start(cls, workspace: Path, environment: Mapping[str, str], *, permissions: str | None = None) -> "Child":
+    async def start(cls, workspace: Path, environment: Mapping[str, str], permissions: str | None) -> "Child":
         """Start a sprite and wait until it listens. Raise WorkspaceTakenError, or HostError with its last output."""
         command = ["serve", "--workspace", str(workspace), "--port", "0"]
         if permissions is not None:
@@ -183,7 +172,7 @@ class Child:
         code = await self._process.wait()
         await asyncio.wait(self._readers)
         how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
-        return self._with_last_lines(f"The sprite {how}")
+        return f"The sprite {how}. It said:\n{last_lines(self._said['stderr'])}"
 
     async def stop(self, *, seconds: float = _STOP_SECONDS) -> None:
         """Terminate the process and wait for its end. After the timeout, or if cancelled, kill it with its children."""
@@ -213,12 +202,8 @@ class Child:
                     self._spoke.clear()
                     await self._spoke.wait()
         except TimeoutError:
-            message = self._with_last_lines(f"The sprite did not start within {_START_SECONDS:.0f} seconds")
-            raise HostError(message) from None
-
-    def _with_last_lines(self, what: str) -> str:
-        lines = [printable(line) for line in self._said["stderr"].splitlines() if line.strip()][-_KEPT_LINES:]
-        return "\n".join([f"{what}. It said:", *lines] if lines else [f"{what}."])
+            said = f"It said:\n{last_lines(self._said['stderr'])}"
+            raise HostError(f"The sprite did not start within {_START_SECONDS:.0f} seconds. {said}") from None
 
     async def _listen(self, name: str, stream: asyncio.StreamReader | None) -> None:
         """Read a pipe of the process until its end, and keep a limited part of the output."""

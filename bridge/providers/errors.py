@@ -1,7 +1,4 @@
-"""Translate errors of the Sprites SDK into messages for users and retry advice.
-
-Some errors differ only in their text.
-"""
+"""Translate errors of the Sprites SDK into messages for users and retry advice; some differ only in their text."""
 
 import json
 import re
@@ -26,11 +23,7 @@ _LONGEST_ASKED_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Treatment of an error of the Sprites API by the bridge.
-
-    `again`: an immediate retry may succeed. `retryable`: a later one may. `after`: delay in seconds that the API asks
-    for.
-    """
+    """An API error. `again`: a retry at once may help; `retryable`: a later one; `after`: its delay in seconds."""
 
     message: str
     status: int | None = None
@@ -45,7 +38,10 @@ def fault_of(error: Exception, what: str, seconds: float) -> Fault:
         # An immediate retry of a slow call would be slow again.
         return Fault(f"{sentence(what)} took longer than {seconds:.0f} seconds.")
     if isinstance(error, sprites.FilesystemError):
-        return _filesystem_fault(error, what)
+        if is_full_disk(str(error)):
+            return Fault(_DISK_MESSAGE, retryable=False)
+        # The SDK's network and busy errors have no code.
+        return Fault(f"{sentence(what)} failed: {_short(str(error))}", again=not error.code)
     answer = _answer(error)
     if answer is None:
         return Fault(f"{sentence(what)} failed: the Sprites API cannot be reached.", again=True)
@@ -61,14 +57,6 @@ def sentence(what: str) -> str:
 def is_full_disk(message: str) -> bool:
     """Return whether a message reports a full disk."""
     return "ENOSPC" in message or "no space left" in message.lower()
-
-
-def _filesystem_fault(error: sprites.FilesystemError, what: str) -> Fault:
-    message = str(error)
-    if is_full_disk(message):
-        return Fault(_DISK_MESSAGE, retryable=False)
-    # The SDK's network and busy errors have no code.
-    return Fault(f"{sentence(what)} failed: {_short(message)}", again=not error.code)
 
 
 def _answer(error: Exception) -> tuple[int, str, float | None] | None:

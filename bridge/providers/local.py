@@ -1,8 +1,6 @@
-"""Sprites as processes on this machine, one workspace folder each.
+"""Sprites as processes on this machine, started on demand, restarted when they die, stopped with the bridge.
 
-A sprite is started on demand, restarted when it dies, and stopped with the bridge. A sprite that already runs on a
-workspace is used and left alone. The model's real key never enters a sprite's environment: the sprite gets the
-bridge's address and its own token.
+A sprite that already runs on a workspace is used and left alone. The model's real key never enters a sprite.
 """
 
 import asyncio
@@ -48,13 +46,14 @@ Home = Callable[[str, Path, bool], Awaitable[Path]]
 
 
 class LocalHost:
-    """Run sprites on this machine: `async with LocalHost(data / "workspaces", access, environment=...) as host:`.
+    """Run sprites on this machine, one workspace folder each; see Host.
 
     `access` is called at each start of a sprite, unless it has its `own_access` to a model, and `guard` before a
-    workspace is created. `home` returns the workspace if it is not always the default folder; it gets that folder and
-    may raise HostError. `start` starts a sprite, by default as a process. Leave the host while the model proxy still
-    answers: a sprite's last flush needs it.
+    workspace is created. `home` returns the workspace if it is not always the default folder, and may raise HostError.
+    Leave the host while the model proxy still answers: a sprite's last flush needs it.
     """
+
+    is_one_step = True
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class LocalHost:
         own_access: Mapping[str, str] | None = None,
         permissions: str | None = None,
         home: Home | None = None,
-        guard: provider.Guard = provider.unguarded,
+        guard: provider.Guard,
         start: StartSprite = Child.start,
     ) -> None:
         self._start_sprite = start
@@ -97,10 +96,7 @@ class LocalHost:
         return self._workspaces / provider.checked_name(sprite)
 
     async def home(self, sprite: str, *, claim: bool = False) -> Path:
-        """Return the sprite's workspace. Before writing there, `claim` it, so that the path becomes permanent.
-
-        Raise HostError if it is out of reach.
-        """
+        """Return the sprite's workspace or raise HostError. Before writing there, `claim` it, which fixes the path."""
         folder = self.workspace(sprite)
         if self._home is not None:
             folder = await self._home(sprite, folder, claim)
@@ -159,17 +155,12 @@ class LocalHost:
         report("connecting", "The archive is being written.")
         return program_output(["export", "-", "--workspace", str(workspace)], self._environment)
 
-    @property
-    def is_one_step(self) -> bool:
-        """See Restorable."""
-        return True
-
     async def is_there(self, sprite: str) -> bool:
-        """See Restorable."""
+        """See Host."""
         return ((await self.home(sprite)) / provider.SYSTEM / provider.LOG).is_file()
 
     async def restore(self, sprite: str, archive: Path, report: provider.Report, *, begin: provider.Begin) -> str:
-        """See Restorable. A workspace is always a new one, put in place by renames; the earlier one is never deleted.
+        """See Host. A workspace is always a new one, put in place by renames; the earlier one is never deleted.
 
         The first rename decides. After an interruption the next lookup of the workspace finishes the others.
         """
@@ -198,7 +189,9 @@ class LocalHost:
                     f"A sprite runs on {workspace}, started elsewhere. Stop it first.", retryable=False
                 )
             await begin()
-            return _put_in_place(workspace, new)
+            new.replace(_decided(workspace))
+            sync(workspace.parent)
+            return _finish_restore(workspace)
         finally:
             self._restores.pop(sprite).set()
 
@@ -230,7 +223,7 @@ class LocalHost:
             # Hidden from the agent, except for its own workspace.
             "SPRITE_DATA": str(self._workspaces.parent),
         }
-        return await self._start_sprite(workspace, environment, permissions=self._permissions)
+        return await self._start_sprite(workspace, environment, self._permissions)
 
     async def _connected(self, resident: "_Resident", address: tuple[str, int]) -> provider.Reached:
         try:
@@ -272,7 +265,8 @@ class _Resident:
             self._keeper = self._tasks.start(self._keep(), f"keeper of {self.workspace.name}")
         while self._address is None:
             if self.failure is not None:
-                raise self.failure.again()
+                # Each waiter raises it: without the traceback of the one before.
+                raise self.failure.with_traceback(None)
             self._news.clear()
             await self._news.wait()
         return self._address
@@ -402,10 +396,7 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _make_aside(workspace: Path, archive: Path, environment: Mapping[str, str], report: provider.Report) -> Path:
-    """Create a workspace from an archive beside the existing one, and return its path.
-
-    On HostError nothing is left of it. Leftovers of killed bridges are removed.
-    """
+    """Return a new workspace beside the existing one, made from an archive. On HostError nothing is left of it."""
     report("updating", "Creating a workspace from the archive.")
     await asyncio.to_thread(_sweep_restores, workspace)
     # No sprite can have this name.
@@ -421,23 +412,13 @@ async def _make_aside(workspace: Path, archive: Path, environment: Mapping[str, 
 
 
 def _sweep_restores(workspace: Path) -> None:
-    """Remove the unfinished workspaces of killed bridges. The caller ensures that none is being created now.
-
-    The import of a killed bridge may still write into its folder; the rest is removed the next time.
-    """
+    """Remove unfinished workspaces; none may be in creation. The import of a killed bridge may leave a rest behind."""
     for left in list(workspace.parent.glob(f"{glob.escape(_under_way(workspace))}*")):
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _put_in_place(workspace: Path, new: Path) -> str:
-    """Make the new workspace the current one; return where the earlier one was moved, "" if there was none."""
-    new.replace(_decided(workspace))
-    sync(workspace.parent)
-    return _finish_restore(workspace)
-
-
 def _finish_restore(workspace: Path) -> str:
-    """Finish an interrupted restore that was already decided, if there is one; return like `_put_in_place`."""
+    """Finish a restore that was already decided, if there is one; return where the earlier workspace was moved."""
     if not _decided(workspace).exists():
         return ""
     aside = None

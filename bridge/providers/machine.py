@@ -118,27 +118,15 @@ class CommandError(HostError):
     """A command on the VM failed; the message has its last lines."""
 
 
-class NotThereError(HostError):
-    """There is no such service on the VM."""
-
-
 class Machine:
     """The VM of one name, whether it exists or not. Each method makes API calls with timeouts and retries.
 
     `check` is called before each call that may change something; an error that it raises ends the method.
     """
 
-    def __init__(
-        self,
-        client: sprites.AsyncSpritesClient,
-        name: str,
-        *,
-        call_seconds: float = CALL_SECONDS,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, client: sprites.AsyncSpritesClient, name: str, check: Callable[[], None]) -> None:
         self.name = name
         self._check = check
-        self._call_seconds = call_seconds
         self._client = client
         self._sprite = client.sprite(name)
 
@@ -175,11 +163,12 @@ class Machine:
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """Write a file and create its parent folders."""
-        await self._call(f"writing {path}", lambda: self._path(path).write_bytes(data, mode=mode))
+        file = self._sprite.filesystem() / path
+        await self._call(f"writing {path}", lambda: file.write_bytes(data, mode=mode))
 
     async def stream(self, path: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes. Raise FileNotFoundError. Streams, because the SDK would hold the file in memory."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=self._call_seconds)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=CALL_SECONDS)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
@@ -219,16 +208,12 @@ class Machine:
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._client.token}"}
 
-    def _path(self, path: str) -> sprites.AsyncSpritePath:
-        return self._sprite.filesystem() / path
-
     # --- processes ---
 
     async def run(self, script: str, what: str, *, seconds: float, tell: Callable[[str], None] | None = None) -> bytes:
         """Run a shell script and return its output. Raise CommandError with its last lines.
 
-        `tell` receives each line as it arrives. The script is part of a URL, so it must hold no secrets. It may run
-        twice, so it must be idempotent.
+        `tell` gets each line. The script is part of a URL, so it holds no secrets. It may run twice.
         """
 
         async def run() -> bytes:
@@ -251,8 +236,7 @@ class Machine:
     async def output(self, script: str, what: str) -> AsyncIterator[bytes]:
         """Yield the stdout of a shell script, of any length. Raise CommandError if the script fails.
 
-        It is not retried, because the caller already has a part. Streams, because the SDK would hold the output in
-        memory.
+        It is not retried: the caller already has a part. Streams, because the SDK would hold the output in memory.
         """
         query = urlencode([("cmd", "/bin/sh"), ("cmd", "-c"), ("cmd", script), ("path", "/bin/sh"), ("stdin", "true")])
         errors, code = b"", None
@@ -300,16 +284,21 @@ class Machine:
                 name, command[0], list(command[1:]), dir=directory, duration=_WATCH_SECONDS
             ),
         )
-        if not any(event.type == "started" for event in defined):
-            # Repeating an existing definition starts nothing.
-            await self.start(name)
+        # Repeating an existing definition starts nothing.
+        if not any(event.type == "started" for event in defined) and not await self.start(name):
+            raise HostError("The VM did not keep the service.")
 
-    async def start(self, name: str) -> None:
-        """Start a service unless it runs. Raise CommandError if it ends at once, NotThereError if it does not exist."""
-        with suppress(_ConflictError):
+    async def start(self, name: str) -> bool:
+        """Start a service unless it runs; return whether there is one. Raise CommandError if it ends at once."""
+        try:
             await self._service(
                 f"starting the service {name}", lambda: self._sprite.start_service(name, duration=_WATCH_SECONDS)
             )
+        except _StatusError as error:
+            if error.status not in {_NOT_FOUND, *_TAKEN}:
+                raise
+            return error.status != _NOT_FOUND
+        return True
 
     async def stop(self, name: str) -> None:
         """Stop a service gracefully; one that is stopped or missing is fine."""
@@ -317,19 +306,14 @@ class Machine:
             await self._call(
                 f"stopping the service {name}",
                 lambda: self._sprite.stop_service(name, timeout=_STOP_SECONDS),
-                seconds=_STOP_SECONDS + self._call_seconds,
+                seconds=_STOP_SECONDS + CALL_SECONDS,
             )
         except _StatusError as error:
             if error.status not in {_NOT_FOUND, *_TAKEN}:
                 raise
 
     async def _service(self, what: str, call: Callable[[], Awaitable[ServiceStream]]) -> list[sprites.ServiceLogEvent]:
-        try:
-            events = list(await self._call(what, call, seconds=_WATCH_SECONDS + self._call_seconds))
-        except _StatusError as error:
-            if error.status == _NOT_FOUND:
-                raise NotThereError(str(error)) from error
-            raise _ConflictError(str(error)) if error.status in _TAKEN else error from error
+        events = list(await self._call(what, call, seconds=_WATCH_SECONDS + CALL_SECONDS))
         ends = [event for event in events if event.type in {"exit", "error"}]
         if ends:
             said = "".join(event.data or "" for event in events if event.type in {"stdout", "stderr", "error"})
@@ -376,7 +360,7 @@ class Machine:
 
     async def _call(self, what: str, call: Callable[[], Awaitable[_T]], *, seconds: float | None = None) -> _T:
         """Make one API call; retry while the API is busy or unreachable. Raise HostError if that lasts."""
-        seconds = seconds or self._call_seconds
+        seconds = seconds or CALL_SECONDS
         began = asyncio.get_running_loop().time()
         for attempt in range(1, _ATTEMPTS + 1):
             self._check()
@@ -407,10 +391,6 @@ class _StatusError(HostError):
     def __init__(self, message: str, status: int | None, *, retryable: bool) -> None:
         super().__init__(message, retryable=retryable)
         self.status = status
-
-
-class _ConflictError(HostError):
-    """The service is already in the requested state."""
 
 
 def _is_exit(frame: str | bytes) -> bool:

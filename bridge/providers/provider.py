@@ -1,18 +1,16 @@
-"""The interface of hosts, on which sprites live, with two implementations (`local`, `sprites`).
+"""The interface of hosts, which create, start, wake, update and connect to sprites (`local`, `sprites`).
 
-A host creates, starts, wakes, updates and connects to sprites; it knows nothing of missions, people or money. A
-sprite has the name of its person: `[a-z][a-z0-9-]{0,38}`.
+A host knows nothing of missions, people or money. A sprite has the name of its person.
 """
 
 import argparse
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from sprite.protocol.replication import Lease
@@ -50,9 +48,7 @@ NAME_WORDS = "use up to 39 of a-z, 0-9 and -, beginning with a letter"
 def person_name(text: str) -> str:
     """Return a person's name, which argparse takes here; it is safe in a path."""
     if NAME.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a valid name: use up to 39 of a-z, 0-9 and -, beginning with a letter"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid name: {NAME_WORDS}")
     return text
 
 
@@ -63,31 +59,17 @@ class HostError(Exception):
         super().__init__(message)
         self.retryable = retryable
 
-    def again(self) -> "HostError":
-        """Return a copy for another waiter: an exception has only one traceback."""
-        return HostError(str(self), retryable=self.retryable)
-
 
 class MachineGoneError(HostError):
-    """The sprite's machine is gone or its restore was never finished; its replica dates from `as_of` (Unix seconds).
-
-    No empty sprite is created in its place: a person has to restore it.
-    """
+    """The machine is gone or half restored; a person has to restore its replica of `as_of` (Unix seconds)."""
 
     def __init__(self, message: str, as_of: float | None) -> None:
         super().__init__(message, retryable=False)
         self.as_of = as_of
 
-    def again(self) -> "MachineGoneError":
-        """See HostError."""
-        return MachineGoneError(str(self), self.as_of)
-
 
 class NoSuchFileError(HostError):
     """There is no such file in the person's folders."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, retryable=False)
 
 
 class Channel(Protocol):
@@ -127,10 +109,7 @@ class HostState:
 
 @dataclass(frozen=True, slots=True)
 class ModelAccess:
-    """A sprite's access to a model and to its person's connections.
-
-    `token` has the sprite's budget; the agent can read it. `key` is for connections, and the agent does not get it.
-    """
+    """A sprite's access: by `token` to a model (the agent can read it), by `key` to connections (the agent cannot)."""
 
     base_url: str
     token: str = field(repr=False)
@@ -151,22 +130,12 @@ Guard = Callable[[str, bool], Awaitable[None]]
 Begin = Callable[[], Awaitable[None]]
 
 
-async def unguarded(_sprite: str, _is_there: bool) -> None:
-    """Allow any sprite to be created: the guard of bridges that keep no replicas."""
-
-
 #: Creates the access of a sprite; its earlier tokens are revoked.
 Access = Callable[[str], Awaitable[ModelAccess]]
 
 
-class Host(Protocol):
+class Host(AbstractAsyncContextManager[Any], Protocol):
     """Provide people's sprites: `async with host:`; leaving it stops only what the host started on this machine."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
     async def reach(self, sprite: str, report: Report) -> Reached:
         """Open a connection; create, deploy, update, wake and start the sprite as needed. Raise HostError."""
@@ -186,13 +155,8 @@ class Host(Protocol):
         Only the end tells whether the archive is complete: a HostError there says why it is not.
         """
 
-
-class Restorable(Host, Protocol):
-    """A host that can restore a lost sprite."""
-
-    @property
-    def is_one_step(self) -> bool:
-        """Return whether a restore is one atomic step, so that it is never found half done."""
+    #: Whether a restore is one atomic step, so that it is never found half done.
+    is_one_step: bool
 
     async def is_there(self, sprite: str) -> bool:
         """Return whether a restore would replace anything; does not wake the sprite. Raise HostError."""
@@ -200,8 +164,7 @@ class Restorable(Host, Protocol):
     async def restore(self, sprite: str, archive: Path, report: Report, *, begin: Begin) -> str:
         """Restore the sprite from an archive; return where the earlier one was moved, "" if there was none.
 
-        On a HostError before `begin` is called, nothing has
-        changed; after it, repeating the call completes the restore.
+        On a HostError before `begin` is called, nothing has changed; after it, a repetition completes the restore.
         """
 
 
@@ -238,10 +201,7 @@ class TcpChannel:
 
 
 def checked_name(name: str) -> str:
-    """Return the name if it is valid for a sprite, otherwise raise HostError.
-
-    Names become folders and parts of addresses.
-    """
+    """Return the name, which becomes a folder and a part of addresses. Raise HostError if it is invalid."""
     if NAME.fullmatch(name) is None:
         raise HostError(f"{name!r} is not a valid name: {NAME_WORDS}.", retryable=False)
     return name

@@ -1,7 +1,6 @@
-"""Sprites on VMs: create them, update them when they wake, connect through the TCP proxy.
+"""Sprites on VMs of the same names: create them, update them when they wake, connect through the TCP proxy.
 
-Each sprite has one VM of the same name in the token's organisation. Output of a VM is never trusted; bootstrap.py
-lists the checks from outside.
+Output of a VM is never trusted; bootstrap.py lists the checks from outside.
 """
 
 import asyncio
@@ -9,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ import sprites
 
 from bridge.providers import provider, vm_scripts
 from bridge.providers.bootstrap import Archive, Bootstrap, Found, Plan, UpdateFailedError
-from bridge.providers.machine import CALL_SECONDS, Machine, Status
+from bridge.providers.machine import Machine, Status
 from bridge.providers.vm_scripts import PORT, WORKSPACE
 from sprite.common.tasks import Service, off_loop
 from sprite.protocol.frames import FrameDecoder, PeerError, ServerMessage, decode_server, encode
@@ -63,11 +63,12 @@ def plan_of(archive: Archive, base_url: str, egress: str, environment: Mapping[s
 class SpritesHost(Service):
     """Run sprites on VMs: `async with SpritesHost(...) as host:`; see Host.
 
-    `access` creates a model token, and `knows` returns the sprite of a token (None: revoked). Calls time out after
-    `call_seconds` by default. `guard` forbids creating a VM that must be restored. `epoch` is the number of this
-    bridge's ownership of a sprite (see Ownership): a new one invalidates earlier inspections, and work begun under
-    one stops when it changes.
+    `access` creates a model token, and `knows` returns the sprite of a token (None: revoked). `guard` forbids creating
+    a VM that must be restored. `epoch` is the number of this bridge's ownership of a sprite (see Ownership): a new one
+    invalidates earlier inspections, and work begun under one stops when it changes.
     """
+
+    is_one_step = False
 
     def __init__(
         self,
@@ -77,20 +78,18 @@ class SpritesHost(Service):
         knows: Callable[[str], Awaitable[str | None]],
         *,
         api_url: str,
-        call_seconds: float = CALL_SECONDS,
-        guard: provider.Guard = provider.unguarded,
+        guard: provider.Guard,
         epoch: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._token = token
         self._api_url = api_url
         self._access = access
         self._knows = knows
-        self._call_seconds = call_seconds
         self._guard = guard
         self._epoch = epoch
         self._plan = plan
         self._vms: dict[str, _VM] = {}
-        self._client: sprites.AsyncSpritesClient | None = None
+        self._client: sprites.AsyncSpritesClient
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._client = await stack.enter_async_context(sprites.AsyncSpritesClient(self._token, base_url=self._api_url))
@@ -138,11 +137,6 @@ class SpritesHost(Service):
         report("connecting", "The archive is being written.")
         return vm.machine.output(vm_scripts.EXPORT, "writing the archive")
 
-    @property
-    def is_one_step(self) -> bool:
-        """See Restorable."""
-        return False
-
     async def is_there(self, sprite: str) -> bool:
         """See Host."""
         return await self._vm(sprite).machine.status() != "absent"
@@ -154,17 +148,9 @@ class SpritesHost(Service):
             return await vm.restore(archive, report, begin=begin)
 
     def _vm(self, sprite: str) -> "_VM":
-        if (client := self._client) is None:
-            raise RuntimeError("the host is not open")
         if provider.checked_name(sprite) not in self._vms:
-            self._vms[sprite] = _VM(
-                lambda check: Machine(client, sprite, call_seconds=self._call_seconds, check=check),
-                self._plan,
-                self._access,
-                self._knows,
-                self._guard,
-                lambda: self._epoch(sprite),
-            )
+            epoch = partial(self._epoch, sprite)
+            self._vms[sprite] = _VM(self._client, sprite, self._plan, self._access, self._knows, self._guard, epoch)
         return self._vms[sprite]
 
 
@@ -173,14 +159,15 @@ class _VM:
 
     def __init__(
         self,
-        machine: Callable[[Callable[[], None]], Machine],
+        client: sprites.AsyncSpritesClient,
+        name: str,
         plan: Plan,
         access: provider.Access,
         knows: Callable[[str], Awaitable[str | None]],
         guard: provider.Guard,
         epoch: Callable[[], int | None],
     ) -> None:
-        self.machine = machine(self._check)
+        self.machine = Machine(client, name, self._check)
         self._guard = guard
         self._epoch = epoch
         self._lock = asyncio.Lock()
@@ -219,12 +206,7 @@ class _VM:
         if status == "running" and self._token is not None and now - self._seen_at < _SEEN_SECONDS:
             return self._token
         await self._guard(self.machine.name, status != "absent")
-        if status == "absent":
-            report("updating", "Creating the VM.")
-            await self.machine.create()
-        elif status != "running":
-            report("waking", "The sprite is waking up.")
-        found = await self._bootstrap.look() if status != "absent" else Found()
+        found = await self._look(status, report)
         if not await self._bootstrap.is_current(found):
             await self._update(found, report)
         else:
@@ -250,7 +232,7 @@ class _VM:
         await self._install(found, report)
 
     async def restore(self, archive: Path, report: provider.Report, *, begin: provider.Begin) -> str:
-        """Restore the sprite from an archive, on a new VM if it has none; see Restorable."""
+        """Restore the sprite from an archive, on a new VM if it has none; see Host."""
         status = await self.machine.status()
         if status == "absent":
             # From here on there is no way back.
@@ -259,10 +241,26 @@ class _VM:
         if not await self._bootstrap.is_current(found):
             await self._install(found, report)
         self._seen_at, self.failure = float("-inf"), ""
-        aside = await _restore_on(self.machine, archive, report, begin=begin, is_new=status == "absent")
+        machine = self.machine
+        report("updating", "Sending the archive to the VM.")
+        await machine.upload(vm_scripts.ARCHIVE, archive)
+        report("updating", "Checking the archive on the VM.")
+        await machine.run(vm_scripts.LOOK_THROUGH, "checking the archive", seconds=_IMPORT_SECONDS)
+        await begin()
+        report("updating", "Stopping the sprite.")
+        await machine.stop(vm_scripts.SERVICE)
+        aside = f"before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        script = vm_scripts.OWN + vm_scripts.PUT_ASIDE.format(aside=aside)
+        has_memory = bool((await machine.run(script, "moving the workspace aside", seconds=_SHORT_SECONDS)).strip())
+        is_kept = has_memory and status != "absent"
+        report("updating", "Creating the workspace from the archive.")
+        await machine.run(vm_scripts.IMPORT, "creating the workspace", seconds=_IMPORT_SECONDS)
+        if not is_kept:
+            script = f"rm -rf {vm_scripts.SYSTEM}/{aside}"
+            await machine.run(script, "removing an empty folder", seconds=_SHORT_SECONDS)
         # Install again: the tokens of the earlier sprite must not open this one.
         await self._install(Found(), report)
-        return aside
+        return f"{vm_scripts.SYSTEM}/{aside} on the VM" if is_kept else ""
 
     def _check(self) -> None:
         # A bridge that was suspended may continue while another one already works on the VM.
@@ -279,7 +277,8 @@ class _VM:
             report("updating", "Creating the VM.")
             await self.machine.create()
             return Found()
-        report("waking", "Checking what is installed.")
+        if status != "running":
+            report("waking", "The sprite is waking up.")
         return await self._bootstrap.look()
 
     async def connected(self) -> provider.Channel:
@@ -357,49 +356,18 @@ class _VM:
     async def _is_at_work(self, token: str) -> bool:
         """Return whether an update would interrupt a mission; False if the sprite does not answer."""
         try:
-            messages = await _ask(await self.machine.connect(PORT), token, 2)
+            messages = await greet(await self.machine.connect(PORT), token, 2)
         except provider.HostError:
             return False
         states = [message.payload for message in messages if isinstance(message.payload, StateSync)]
         return any(state.session.running_mission_id is not None or state.session.queued > 0 for state in states)
 
 
-async def _restore_on(
-    machine: Machine, archive: Path, report: provider.Report, *, begin: provider.Begin, is_new: bool
-) -> str:
-    """Replace the workspace of a VM that has our code; return the folder of the earlier one on the VM.
+async def greet(channel: provider.Channel, token: str, count: int = 1) -> list[ServerMessage]:
+    """Authenticate over the channel and close it; return the sprite's first `count` messages: the welcome, the state.
 
-    On a VM that `is_new` no earlier workspace is kept. The sprite does not run afterwards. HostError: nothing was
-    changed unless `begin` was called.
+    Raise HostError if the sprite does not accept the token, or not in time.
     """
-    report("updating", "Sending the archive to the VM.")
-    await machine.upload(vm_scripts.ARCHIVE, archive)
-    report("updating", "Checking the archive on the VM.")
-    await machine.run(vm_scripts.LOOK_THROUGH, "checking the archive", seconds=_IMPORT_SECONDS)
-    await begin()
-    report("updating", "Stopping the sprite.")
-    await machine.stop(vm_scripts.SERVICE)
-    aside = f"before-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    script = vm_scripts.OWN + vm_scripts.PUT_ASIDE.format(aside=aside)
-    is_kept = bool((await machine.run(script, "moving the workspace aside", seconds=_SHORT_SECONDS)).strip())
-    report("updating", "Creating the workspace from the archive.")
-    await machine.run(vm_scripts.IMPORT, "creating the workspace", seconds=_IMPORT_SECONDS)
-    if is_new or not is_kept:
-        await machine.run(f"rm -rf {vm_scripts.SYSTEM}/{aside}", "removing an empty folder", seconds=_SHORT_SECONDS)
-        return ""
-    return f"{vm_scripts.SYSTEM}/{aside} on the VM"
-
-
-async def greet(channel: provider.Channel, token: str) -> None:
-    """Send the token over the channel, wait until the sprite accepts it, and close the channel.
-
-    Raise HostError if the sprite does not accept it, or not in time.
-    """
-    await _ask(channel, token, 1)
-
-
-async def _ask(channel: provider.Channel, token: str, count: int) -> list[ServerMessage]:
-    """Authenticate over the channel; return the sprite's first `count` messages: the welcome, then the state."""
     try:
         async with asyncio.timeout(_GREETING_SECONDS):
             channel.write(encode(Auth(token=token, client="deploy")))

@@ -20,7 +20,7 @@ import msgspec
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
 from bridge.db.database import Database, DatabaseError, Transaction, in_transaction
-from bridge.providers.provider import Host, HostError, MachineGoneError, Report, Restorable, checked_name, with_first
+from bridge.providers.provider import Host, HostError, MachineGoneError, Report, checked_name, with_first
 from bridge.replicas.archive import LeftOut, archive_of
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import StoreError
@@ -139,7 +139,7 @@ class Restorer(Service):
     `folder` is for temporary archives; `note` writes the audit log before any change.
     """
 
-    def __init__(self, store: SealedStore, losses: LostSprites, host: Restorable, folder: Path, note: Note) -> None:
+    def __init__(self, store: SealedStore, losses: LostSprites, host: Host, folder: Path, note: Note) -> None:
         self._store = store
         self.losses = losses
         self._host = host

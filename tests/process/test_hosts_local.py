@@ -19,6 +19,7 @@ from sprite.protocol.messages import Auth, AuthOk
 from tests.forking import forking_python
 from tests.harness import PATIENCE, running_sprite
 from tests.inspection import eventually
+from tests.vms import unguarded
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +53,7 @@ class Heard:
 @asynccontextmanager
 async def local_host(folder: Path, minted: Minted | None = None, **environment: str) -> AsyncIterator[LocalHost]:
     base = {**{name: os.environ[name] for name in ("PATH", "HOME")}, "SPRITE_PREWARM_SECONDS": "0"}
-    async with LocalHost(folder, minted or Minted(), environment=base | environment) as host:
+    async with LocalHost(folder, minted or Minted(), environment=base | environment, guard=unguarded) as host:
         yield host
 
 

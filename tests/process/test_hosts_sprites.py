@@ -94,7 +94,7 @@ async def test_channel_carries_large_stream_in_order(emulator: Emulator) -> None
     from bridge.providers.machine import Machine as Vm
 
     async with AsyncSpritesClient(TOKEN, base_url=emulator.url) as client:
-        vm = Vm(client, "ada")
+        vm = Vm(client, "ada", lambda: None)
         await vm.serve("echo", ["python3", "-c", echo], "/tmp")  # noqa: S108 - a path inside the VM
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -173,9 +173,10 @@ async def test_unreachable_api_raises_retryable_error(
     assert TOKEN not in str(caught.value)
 
 
-async def test_slow_api_call_times_out(emulator: Emulator, tokens: Tokens) -> None:
+async def test_slow_api_call_times_out(emulator: Emulator, tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.providers.machine.CALL_SECONDS", 2.0)
     emulator.faults.append(Fault("POST", "/v1/sprites/ada/policy/", delay=PATIENCE))
-    async with host_of(emulator, this_archive(), tokens, call_seconds=2.0) as host:
+    async with host_of(emulator, this_archive(), tokens) as host:
         with pytest.raises(HostError, match=r"Setting the network policy took longer than") as caught:
             await host.deploy("ada", Heard())
     assert caught.value.retryable

@@ -20,7 +20,7 @@ from tests import api_grammar
 from tests.acp_editor import editor
 from tests.bridge_harness import Bridge, running_bridge
 from tests.chat_stage import Watched
-from tests.harness import PATIENCE, observations, start_in_thread
+from tests.harness import PATIENCE, SpriteInBridge, observations, start_in_thread
 from tests.scripted_model import OfflineModel, Script
 
 #: Parts of texts of the CLI and the API.
@@ -45,8 +45,8 @@ async def _token(bridge: Bridge) -> str:
         return secret
 
 
-async def _without_retries(workspace: Path, environment: Mapping[str, str], **options: Any) -> Any:
-    return await start_in_thread(workspace, {**environment, "CLAUDE_CODE_MAX_RETRIES": "0"}, **options)
+async def _without_retries(workspace: Path, environment: Mapping[str, str], permissions: str | None) -> SpriteInBridge:
+    return await start_in_thread(workspace, {**environment, "CLAUDE_CODE_MAX_RETRIES": "0"}, permissions)
 
 
 @pytest.mark.parametrize(
