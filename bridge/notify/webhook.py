@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 import aiohttp
 import msgspec
 
 from bridge.db.database import Database, DatabaseError, kept_secret, once_back
-from bridge.notify.notice import SHORT_TITLE, Notice, NoticeKind
+from bridge.notify.notice import SHORT_TITLE, Notice
 from sprite.common.tasks import Service
 
 PREFIX = "whsec_"
@@ -55,31 +56,18 @@ _PAUSES = (1.0, 5.0, 20.0, 60.0)
 _IDS = uuid.UUID("5d8f2f0e-1c8b-4a54-9a3d-3c6f9b1f6f53")
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The JSON body; `at` in Unix seconds. `request_id` is the question of a `permission`."""
-
-    id: str
-    kind: NoticeKind
-    person: str
-    sprite: str
-    title: str
-    body: str
-    at: float
-    request_id: str | None = None
-
-
-def message_of(notice: Notice, *, words: bool) -> Message:
-    """Return the message for a notice; without `words` it does not reveal the subject."""
-    return Message(
-        str(uuid.uuid5(_IDS, f"{notice.sprite}/{notice.key}")),
-        notice.kind,
-        notice.person,
-        notice.sprite,
-        notice.title if words else SHORT_TITLE,
-        notice.body if words else "",
-        notice.at,
-        notice.request_id,
-    )
+def message_of(notice: Notice, *, words: bool) -> dict[str, Any]:
+    """Return the JSON body for a notice; without `words` it does not reveal the subject."""
+    message = {
+        "id": str(uuid.uuid5(_IDS, f"{notice.sprite}/{notice.key}")),
+        "kind": notice.kind,
+        "person": notice.person,
+        "sprite": notice.sprite,
+        "title": notice.title if words else SHORT_TITLE,
+        "body": notice.body if words else "",
+        "at": notice.at,
+    }
+    return message if notice.request_id is None else {**message, "request_id": notice.request_id}
 
 
 class Webhook(Service):
@@ -115,7 +103,7 @@ class Webhook(Service):
         if failure:
             log.warning("a message for the webhook is given up (%s)", failure)
 
-    async def _post(self, message: Message) -> str:
+    async def _post(self, message: dict[str, Any]) -> str:
         """Post a message once; return "" on success, else the reason without any of the receiver's text or address."""
         async with self._slots:
             failure = await self._try(message)
@@ -125,9 +113,9 @@ class Webhook(Service):
         self._is_failing = bool(failure)
         return failure
 
-    async def _try(self, message: Message) -> str:
+    async def _try(self, message: dict[str, Any]) -> str:
         body = msgspec.json.encode(message)
-        signed = headers(self._key, message.id, int(time.time()), body)
+        signed = headers(self._key, message["id"], int(time.time()), body)
         try:
             async with self._http.post(
                 self._url,
