@@ -35,26 +35,6 @@ _NOTED_MISSIONS = 100
 _ID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
-class MissionLog:
-    """Log the start and end of each mission of one sprite once, however many events the sprite sends about it."""
-
-    def __init__(self, sprite: str) -> None:
-        self._sprite = sprite
-        self._noted: deque[str] = deque(maxlen=_NOTED_MISSIONS)
-
-    def received(self, mission_id: str) -> None:
-        """Log a mission that a client has sent."""
-        if _ID.fullmatch(mission_id) and mission_id not in self._noted:
-            self._noted.append(mission_id)
-            log.info("mission received", extra={"sprite": self._sprite, "mission_id": mission_id})
-
-    def ended(self, event: Ending) -> None:
-        """Log the end of a mission that the sprite reports."""
-        if event.mission_id is not None and event.mission_id in self._noted:
-            self._noted.remove(event.mission_id)
-            log.info("mission %s", event.event, extra={"sprite": self._sprite, "mission_id": event.mission_id})
-
-
 #: A mission and background turns; a sprite that reports more turns is not believed.
 _MOST_TURNS = 16
 _LONGEST_ID = 200
@@ -227,7 +207,8 @@ class SpriteHub:
         self.awaits_state = True
         self._generation = 0
         self._work = WorkUnderWay()
-        self._mission_log = MissionLog(sprite)
+        #: Missions whose start was logged, but not yet their end.
+        self._noted: deque[str] = deque(maxlen=_NOTED_MISSIONS)
         self._active_at = time.monotonic()
         self._holds = 0
         self._ears: set[HubListener] = set()
@@ -340,7 +321,7 @@ class SpriteHub:
         """Send a message, a mission with its id, again after each cut; return its answer. May raise LinkDownError."""
         self._act()
         if isinstance(payload, messages.Mission) and message_id is not None:
-            self._mission_log.received(message_id)
+            self._note(message_id)
         return await self._requests.ask(payload, message_id)
 
     async def beside(self, client: str) -> link.SpriteConnection:
@@ -456,8 +437,14 @@ class SpriteHub:
             return
         self._act()
         if isinstance(message.payload, messages.Mission):
-            self._mission_log.received(message.id)
+            self._note(message.id)
         await self._requests.take(member, message)
+
+    def _note(self, mission_id: str) -> None:
+        """Log a mission that a client has sent, once."""
+        if _ID.fullmatch(mission_id) and mission_id not in self._noted:
+            self._noted.append(mission_id)
+            log.info("mission received", extra={"sprite": self._sprite, "mission_id": mission_id})
 
     def _act(self) -> None:
         self._active_at = time.monotonic()
@@ -525,8 +512,9 @@ class SpriteHub:
             self._broadcast(message)
         elif isinstance(message.payload, _EVENTS):
             self._work.heard(message.payload)
-            if isinstance(message.payload, Ending):
-                self._mission_log.ended(message.payload)
+            if isinstance(message.payload, Ending) and (mission_id := message.payload.mission_id or "") in self._noted:
+                self._noted.remove(mission_id)
+                log.info("mission %s", message.payload.event, extra={"sprite": self._sprite, "mission_id": mission_id})
             self._broadcast(message)
 
     def _told(self, change: link.LinkChange) -> messages.LinkState:
