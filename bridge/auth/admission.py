@@ -110,7 +110,10 @@ class Admission:
             if revocations == self._revocations:
                 break
         if holder is None:
-            raise DoorError(401, "unauthorized", _no_token(token))
+            why = "This token is unknown or was revoked."
+            if token is None:
+                why = "This address requires a token: `Authorization: Bearer ...`."
+            raise DoorError(401, "unauthorized", f"{why} `python -m bridge users token NAME` makes one.")
         if scope is not None and not holder.may(scope):
             raise DoorError(
                 403,
@@ -144,13 +147,6 @@ class Admission:
         now = asyncio.get_running_loop().time()
         for guest in guests:
             guest.until.reschedule(now)
-
-
-def _no_token(token: str | None) -> str:
-    how = "`python -m bridge users token NAME` makes one."
-    if token is None:
-        return f"This address requires a token: `Authorization: Bearer ...`. {how}"
-    return f"This token is unknown or was revoked. {how}"
 
 
 #: A person has a few pages and a terminal open; each holds a queue of events.
