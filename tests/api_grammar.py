@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bridge.fake_model import wire
+from tests import api_wire as wire
 from tests.scripted_model import Place, Step, beginning, changed, error_event
 
 MODEL = "claude-haiku-4-5"

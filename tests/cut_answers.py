@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from bridge.fake_model import wire
 from bridge.proxy.usage_meter import Reading, SseMeter
 from sprite.common.prices import Usage
+from tests import api_wire as wire
 
 MODEL = "claude-opus-5-5"
 #: The tokens around a tool call, which no event shows.

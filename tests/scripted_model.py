@@ -47,11 +47,12 @@ from aiohttp import web
 
 from bridge.fake_model import curator as verifier
 from bridge.fake_model import model as fake_model
-from bridge.fake_model import wire
-from bridge.fake_model.request import Body, Kind, Request, TimelineEntry, understand
+from bridge.fake_model.request import Body, Request, TimelineEntry, understand
+from tests import api_wire as wire
 
 #: Places where a stream can break off.
 Place = Literal["before_start", "after_start", "in_block", "between_blocks", "after_delta"]
+Kind = Literal["main", "notification", "subagent", "compaction", "side", "curator", "verifier"]
 Audience = Literal["main", "notification", "subagent", "compaction", "side", "any"]
 
 
@@ -93,9 +94,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             blocks.append({"type": "tool_use", "name": self.tool, "input": self.input})
         return blocks or None
 
-    def applies(self, request: Request) -> bool:
+    def applies(self, request: Request, kind: Kind) -> bool:
         """Return whether this step answers `request`."""
-        if not _is_of_memory(request) and self.for_ not in {"any", request.kind}:
+        if not _is_of_memory(request) and self.for_ not in {"any", kind}:
             return False
         if self.on != "any" and (self.on == "prompt") is not request.has_new_text:
             return False
@@ -114,14 +115,14 @@ class _ScriptedStep:
         self.step = None if callable(source) else _step(source)
         self.uses_left = self.step.times if self.step else -1
 
-    def take(self, request: Request, body: Callable[[], dict[str, Any]]) -> Step | None:
+    def take(self, request: Request, kind: Kind, body: Callable[[], dict[str, Any]]) -> Step | None:
         step = self.step
         if self.rule is not None:
-            if not _is_of_memory(request) and self.audience not in {"any", request.kind}:
+            if not _is_of_memory(request) and self.audience not in {"any", kind}:
                 return None
             made = self.rule(body())
             step = None if made is None else _step(made)
-        if step is None or not step.applies(request):
+        if step is None or not step.applies(request, kind):
             return None
         self.uses_left -= 1
         return step
@@ -181,11 +182,11 @@ class Script:
         """Return the number of steps that are not used up, without functions and endless steps."""
         return sum(entry.uses_left > 0 for entry in self._agent + self._curator + self._verifier)
 
-    def take(self, request: Request, body: Callable[[], dict[str, Any]]) -> Step | None:
+    def take(self, request: Request, kind: Kind, body: Callable[[], dict[str, Any]]) -> Step | None:
         """Use up and return the first step that applies; `body` returns the raw request for functions."""
         entries = {"curator": self._curator, "verifier": self._verifier}.get(request.kind, self._agent)
         for entry in entries:
-            step = entry.take(request, body)
+            step = entry.take(request, kind, body)
             if step is not None:
                 if entry.uses_left == 0:
                     entries.remove(entry)
@@ -200,6 +201,22 @@ def _step(source: dict[str, Any] | Step) -> Step:
 
 def _is_of_memory(request: Request) -> bool:
     return request.kind in {"curator", "verifier"}
+
+
+def _kind(request: Request, headers: dict[str, str]) -> Kind:
+    """Return the sender of a request, as observed on CLI 2.1.329.
+
+    A subagent sends the header `x-claude-code-agent-id`, and `cc_is_subagent=true` in the first system block. Side
+    requests (titles, the CLI's own web search) offer no tool that the CLI itself would run.
+    """
+    if request.kind != "agent":
+        return request.kind
+    if "x-claude-code-agent-id" in headers or "cc_is_subagent=true" in request.system[:300]:
+        return "subagent"
+    if not request.tools:
+        return "side"
+    prompts = [entry.kind for entry in request.timeline if entry.kind in {"user", "notification"}]
+    return "notification" if prompts[-1:] == ["notification"] else "main"
 
 
 def agree(request: str, refused: str = "") -> str:
@@ -287,30 +304,35 @@ class OfflineModel(fake_model.OfflineModel):
         raw = await http.read()
         body = msgspec.json.decode(raw, type=Body)
         headers = {name.lower(): value for name, value in http.headers.items()}
-        request = understand(body, headers)
-        await self._record(http, headers, request, raw)
-        step = self.script.take(request, lambda: msgspec.json.decode(raw)) or _USUAL
+        request = understand(body)
+        kind = _kind(request, headers)
+        kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
+        await self._record(RecordedRequest(http.path_qs, kept, kind, request.user_text, raw))
+        step = self.script.take(request, kind, lambda: msgspec.json.decode(raw)) or _USUAL
         if step.delay:
             await asyncio.sleep(step.delay)
         if step.error is not None:
             after = {} if step.retry_after is None else {"retry-after": f"{step.retry_after:g}"}
-            kind = None if step.type == _USUAL.type else step.type
-            return fake_model.json_response(step.error, wire.error(step.error, step.message, kind), after)
+            named = None if step.type == _USUAL.type else step.type
+            return _json_response(step.error, wire.error(step.error, step.message, named), after)
         content = step.content()
         if step.until and (content is None or not body.stream):
             await self._until(step)
         if step.hang and content is None:
             return await self._hang(http)
-        blocks = self._by_rule(request, step) if content is None else content
+        blocks = self._by_rule(request, kind, step) if content is None else content
         message = changed(wire.message(body.model, blocks, len(raw)), step)
         if body.stream:
             return await self._stream_step(http, message, step)
         if step.hang or step.cut:
             return await self._hang(http) if step.hang else _drop(http, web.StreamResponse())
-        return fake_model.json_response(200, msgspec.json.encode(message))
+        return _json_response(200, msgspec.json.encode(message))
 
     async def _stream_step(self, http: web.Request, message: dict[str, Any], step: Step) -> web.StreamResponse:
-        response = await fake_model.event_stream(http)
+        response = web.StreamResponse(headers={"cache-control": "no-cache", "request-id": wire.new_id("req")})
+        response.content_type = "text/event-stream"
+        response.charset = "utf-8"
+        await response.prepare(http)
         frames = list(wire.events(message))
         if step.at is not None:
             frames = beginning(frames, step.at)
@@ -328,12 +350,12 @@ class OfflineModel(fake_model.OfflineModel):
             return await self._hang(http, response)
         return _drop(http, response) if step.cut else response
 
-    def _by_rule(self, request: Request, step: Step) -> list[dict[str, Any]]:
-        if request.kind == "verifier" and (step.refuse or self.script.has_curator):
+    def _by_rule(self, request: Request, kind: Kind, step: Step) -> list[dict[str, Any]]:
+        if kind == "verifier" and (step.refuse or self.script.has_curator):
             return [{"type": "text", "text": agree("\n".join(request.user_texts), step.refuse)}]
-        if request.kind == "main" and request.has_new_text and (found := _DELEGATE.search(request.user_text)):
+        if kind == "main" and request.has_new_text and (found := _DELEGATE.search(request.user_text)):
             return [{"type": "tool_use", "name": "Agent", "input": {**_SUBAGENT, "prompt": found[1]}}]
-        if request.kind == "notification" and not request.has_new_text and not request.outcomes:
+        if kind == "notification" and not request.has_new_text and not request.outcomes:
             return [{"type": "text", "text": _report(request.tail)}]
         return fake_model.answer(request)
 
@@ -345,9 +367,7 @@ class OfflineModel(fake_model.OfflineModel):
         await self._closing.wait()
         return _drop(http, response or web.StreamResponse())
 
-    async def _record(self, http: web.Request, headers: dict[str, str], request: Request, raw: bytes) -> None:
-        kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
-        recorded = RecordedRequest(http.path_qs, kept, request.kind, request.user_text, raw)
+    async def _record(self, recorded: RecordedRequest) -> None:
         async with self._arrived:
             self.requests.append(recorded)
             del self.requests[:-_KEPT_REQUESTS]
@@ -364,6 +384,11 @@ def _report(entries: Iterable[TimelineEntry]) -> str:
     notes = [entry.text for entry in entries if entry.kind == "notification"]
     parts = dict(_TASK_PART.findall(notes[-1])) if notes else {}
     return html.unescape(" ".join(parts.get(name, "").strip() for name in ("summary", "result"))) or "Go on."
+
+
+def _json_response(status: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
+    named = {"request-id": wire.new_id("req"), **(headers or {})}
+    return web.Response(status=status, body=body, content_type="application/json", headers=named)
 
 
 async def _write(response: web.StreamResponse, frames: list[bytes], step: Step) -> None:

@@ -145,12 +145,10 @@ _CREATE_CARD = f"{OWN_TOOLS}create_card"
 
 
 def _named(outcome: ToolOutcome) -> str:
-    given = outcome.input
     if outcome.name == "Bash":
-        return f"The command `{given.get('command', '')}`"
-    if outcome.name in {"Read", "Write", "Edit"}:
-        verb = {"Read": "Reading", "Write": "Writing", "Edit": "Editing"}[outcome.name]
-        return f"{verb} `{PurePosixPath(str(given.get('file_path', ''))).name}`"
+        return f"The command `{outcome.input.get('command', '')}`"
+    if verb := {"Read": "Reading", "Write": "Writing"}.get(outcome.name):
+        return f"{verb} `{PurePosixPath(str(outcome.input.get('file_path', ''))).name}`"
     return f"The tool {outcome.name or 'of an earlier session'}"
 
 
@@ -369,10 +367,6 @@ def _content(rest: str, noun: str) -> tuple[str, list[dict[str, Any]]]:
 
 def _default_title(block: dict[str, Any]) -> str:
     data = block["data"]
-    words = ", ".join(row[0] for row in data["rows"]) if "rows" in data else data.get("content", "")
-    return _capital(str(words)[:_LONGEST_TITLE]) or "Untitled"
-
-
-def _capital(text: str) -> str:
-    stripped = text.strip()
-    return stripped[:1].upper() + stripped[1:]
+    words = ", ".join(row[0] for row in data["rows"]) if "rows" in data else str(data["content"])
+    title = words[:_LONGEST_TITLE].strip()
+    return title[:1].upper() + title[1:] or "Untitled"

@@ -6,7 +6,7 @@ Pure. It learns only from plain statements of a person.
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bridge.fake_model.words import normalised, significant
 
@@ -44,21 +44,18 @@ class Batch:
 
 
 def parse_batch(text: str) -> Batch:
-    """Parse the user content of a curation request; unknown parts are ignored.
-
-    Among them are explanations of refused answers: these fixed rules would answer the same again.
-    """
+    """Parse the user content of a curation request; unknown parts are ignored."""
+    # To explanations of refused answers, these fixed rules would answer the same again.
     text = _REFUSED.sub("", text)
     return Batch(
         turns=tuple(_turn(attributes, content) for attributes, content in _elements("turn", text)),
         learnings=tuple(
-            KnownLearning(attributes.get("id", ""), attributes.get("type", ""), html.unescape(content).strip())
+            KnownLearning(attributes["id"], attributes["type"], html.unescape(content).strip())
             for attributes, content in _elements("learning", text)
         ),
         files={
             attributes["name"]: _LINE_NUMBER.sub("", html.unescape(content).strip("\n"))
             for attributes, content in _elements("memory_file", text)
-            if "name" in attributes
         },
     )
 
@@ -70,11 +67,7 @@ def _elements(tag: str, text: str) -> Iterator[tuple[dict[str, str], str]]:
 
 def _turn(attributes: dict[str, str], content: str) -> Turn:
     user = next((said for _, said in _elements("user", content)), "")
-    return Turn(
-        id=attributes.get("id", ""),
-        origin=attributes.get("origin", "user"),
-        user=html.unescape(user).strip(),
-    )
+    return Turn(attributes["id"], attributes.get("origin", "user"), html.unescape(user).strip())
 
 
 # Words that many preferences share say nothing about their topic.
@@ -106,46 +99,38 @@ class FileDraft:
     def __init__(self, name: str, content: str) -> None:
         self.name = name
         self._lines = content.rstrip().splitlines()
-        #: New statements by the index of the line that they replace.
-        self._replaced: dict[int, tuple[str, Finding]] = {}
-        #: Added statements with their headings.
-        self._added: dict[str, tuple[str, Finding]] = {}
+        #: Findings by the index of the line that they replace.
+        self._replaced: dict[int, Finding] = {}
+        #: Added findings with their headings.
+        self._added: list[tuple[str, Finding]] = []
 
-    def add(self, heading: str, statement: str, found: "Finding") -> None:
-        """Add a statement under `## heading`, unless it is known, or replace the line about the same subject.
+    def add(self, heading: str, found: "Finding") -> None:
+        """Add a finding under `## heading`, unless it is known, or replace the line about the same subject."""
+        lines = (*self._statements().values(), *(new.content for _, new in self._added))
+        if normalised(found.content) not in {normalised(line) for line in lines}:
+            self._put(lambda line: same_subject(found.content, line), heading, found)
 
-        `found` is the statement's evidence.
-        """
-        known = {normalised(line) for line in (*self._statements().values(), *self._added)}
-        if normalised(statement) not in known:
-            self.replace(lambda line: same_subject(statement, line), heading, statement, found)
-
-    def correct(self, heading: str, statement: str, replaced: str | None, found: "Finding") -> None:
-        """Replace the line about the same topic by `statement`, or add it under `heading`."""
+    def correct(self, heading: str, replaced: str | None, found: "Finding") -> None:
+        """Replace the line about the same topic by a finding, or add it under `heading`."""
         old = normalised(replaced or "")
-        self.replace(lambda line: normalised(line) == old if old else replaces(found, line), heading, statement, found)
+        self._put(lambda line: normalised(line) == old if old else replaces(found, line), heading, found)
 
-    def replace(self, fits: Callable[[str], bool], heading: str, statement: str, found: "Finding") -> None:
-        """Replace the first line that `fits` by a statement, or add the statement under `heading`."""
+    def _put(self, fits: Callable[[str], bool], heading: str, found: "Finding") -> None:
         for index, line in self._statements().items():
             if fits(line):
-                self._replaced[index] = statement, found
+                self._replaced[index] = found
                 return
-        for added in list(self._added):
-            if fits(added):
-                del self._added[added]
-        self._added[statement] = heading, found
+        self._added = [each for each in self._added if not fits(each[1].content)]
+        self._added.append((heading, found))
 
     def edits(self) -> str:
         """Return the `*_MD_EDIT:` part of a response; empty without changes."""
         changes = [
-            f"REPLACE {self._name(index)} | {_cited(f'- {statement}', found)}"
-            for index, (statement, found) in self._replaced.items()
-            if f"- {statement}" != self._lines[index]
+            f"REPLACE {self._name(index)} | {_cited(found)}"
+            for index, found in self._replaced.items()
+            if f"- {found.content}" != self._lines[index]
         ]
-        changes += [
-            f"ADD {heading} | {_cited(f'- {statement}', found)}" for statement, (heading, found) in self._added.items()
-        ]
+        changes += [f"ADD {heading} | {_cited(found)}" for heading, found in self._added]
         return "\n".join([f"{self.name.removesuffix('.md').upper()}_MD_EDIT:", *changes, ""]) if changes else ""
 
     def _name(self, index: int) -> str:
@@ -155,7 +140,7 @@ class FileDraft:
     def _statements(self) -> dict[int, str]:
         """Return the list items, without their marks, by line index."""
         return {
-            index: self._replaced[index][0] if index in self._replaced else _BULLET.sub("", line).strip()
+            index: self._replaced[index].content if index in self._replaced else _BULLET.sub("", line).strip()
             for index, line in enumerate(self._lines)
             if _BULLET.match(line)
         }
@@ -179,9 +164,9 @@ def replaces(found: "Finding", other: str) -> bool:
     return found.type == "FACT" and same_subject(found.content, other)
 
 
-def _cited(text: str, found: "Finding") -> str:
-    """Return a learning's text with the turn and the quote that prove it."""
-    return f'[t{found.turn_id}] {text} | "{found.quote}"'
+def _cited(found: "Finding") -> str:
+    """Return a new line with the turn and the quote that prove it."""
+    return f'[t{found.turn_id}] - {found.content} | "{found.quote}"'
 
 
 _LONGEST_QUOTE = 200
@@ -309,10 +294,9 @@ def _statement(said: str, quote: str, turn_id: str) -> Finding | None:
             # Names stay as they are; the rest is put into the third person.
             parts = [part if "name" in template else _lower_person(part) for part in found.groups()]
             return _finding(kind, turn_id, template.format(*parts), quote)
-    if should := _SHOULD.match(said):
-        subject = should[1]
-        if subject and said == quote:
-            return _finding("PREFERENCE", turn_id, f"{_third_person(subject)} should be {should[2]}.", quote)
+    should = _SHOULD.match(said)
+    if should and should[1] and said == quote:
+        return _finding("PREFERENCE", turn_id, f"{_third_person(should[1])} should be {should[2]}.", quote)
     return None
 
 
@@ -333,7 +317,13 @@ def _lower_person(text: str) -> str:
 
 
 _FILES = ("user.md", "context.md")
-_HEADINGS = {"FACT": "Profile", "PREFERENCE": "Preferences", "CORRECTION": "Corrections"}
+#: The file and heading of each type of finding.
+_PLACES = {
+    "FACT": ("user.md", "Profile"),
+    "PREFERENCE": ("user.md", "Preferences"),
+    "CORRECTION": ("user.md", "Corrections"),
+    "ACTION": ("context.md", "Active tasks"),
+}
 _VALUE_OF = re.compile(r"\A(.*\b(?:is|are|was|be|written|called|named|as|in|at))\s+.+\Z", re.IGNORECASE | re.DOTALL)
 
 
@@ -370,13 +360,7 @@ def _new_findings(batch: Batch) -> list[Finding]:
 def _closest(found: Finding, learnings: Iterable[KnownLearning]) -> KnownLearning | None:
     """Return the most related learning that a finding replaces, the newest of equals, or None."""
     candidates = [learning for learning in learnings if replaces(found, learning.text)]
-    return max(
-        candidates, key=lambda learning: (kinship(found.content, learning.text), _number(learning.id)), default=None
-    )
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return max(candidates, key=lambda each: (kinship(found.content, each.text), int(each.id)), default=None)
 
 
 def spelt_out(found: Finding, old: str | None) -> Finding:
@@ -384,24 +368,20 @@ def spelt_out(found: Finding, old: str | None) -> Finding:
     if old is None or not found.content.startswith("It should be "):
         return found
     head = _VALUE_OF.match(old)
-    if not head:
-        return found
-    return Finding(found.type, found.turn_id, f"{head[1]} {found.detail}.", found.quote, found.detail)
+    return replace(found, content=f"{head[1]} {found.detail}.") if head else found
 
 
 def _line(found: Finding, old: KnownLearning | None) -> str:
-    supersedes = f" supersedes L{old.id}" if old else ""
-    content = f"{supersedes}: {found.content}" if supersedes else f" {found.content}"
-    return f'{found.type} [t{found.turn_id}]{content} | "{found.quote}"'
+    supersedes = f" supersedes L{old.id}:" if old else ""
+    return f'{found.type} [t{found.turn_id}]{supersedes} {found.content} | "{found.quote}"'
 
 
 def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraft]) -> None:
-    if found.type == "ACTION":
-        drafts["context.md"].add("Active tasks", found.content, found)
-    elif found.type == "CORRECTION":
-        drafts["user.md"].correct(_HEADINGS[found.type], found.content, old.text if old else None, found)
+    name, heading = _PLACES[found.type]
+    if found.type == "CORRECTION":
+        drafts[name].correct(heading, old.text if old else None, found)
     else:
-        drafts["user.md"].add(_HEADINGS[found.type], found.content, found)
+        drafts[name].add(heading, found)
 
 
 _MESSAGE = re.compile(r'<message(?: id="t(?P<id>\d+)"[^>]*)?>(?P<text>.*?)</message>', re.DOTALL)

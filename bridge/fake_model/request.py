@@ -3,16 +3,11 @@
 The Claude CLI wraps a person's words in much other text, so this module owns the discriminators, each observed
 on CLI 2.1.329:
 
-- a subagent's request carries the header `x-claude-code-agent-id`, and `cc_is_subagent=true` in the first
-  system block;
 - a compaction request has all tools, and a last user text that begins "CRITICAL: Respond with TEXT ONLY";
 - a finished background task arrives as a user text `<system-reminder>...<task-notification>`;
 - a message sent while a turn runs arrives with role "system": "The user sent a new message while ...";
 - the working directory and hook contexts also arrive with role "system";
-- after a local command (`/compact`, `/cost`), its echo is user text before the next real one;
-- side requests (titles, the CLI's own web search) offer no tool that the CLI itself would run.
-
-Pure; it does not choose answers.
+- after a local command (`/compact`, `/cost`), its echo is user text before the next real one.
 """
 
 import re
@@ -23,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-Kind = Literal["main", "notification", "subagent", "compaction", "side", "curator", "verifier"]
+Kind = Literal["agent", "compaction", "curator", "verifier"]
 
 CURATOR_MARKER = "You are Sprite's memory curator"
 VERIFIER_MARKER = "You verify memory lines."
@@ -121,18 +116,19 @@ class Request:
         return str(found[-1]).strip() if found else ""
 
 
-def understand(body: Body, headers: Mapping[str, str]) -> Request:
-    """Turn a decoded body into a `Request`; `headers` have lower-case names."""
+def understand(body: Body) -> Request:
+    """Turn a decoded body into a `Request`."""
     system = _text_of(body.system)
-    if _of_memory(system) is not None:
+    kind = _kind_of_memory(system)
+    if kind is not None:
         # It quotes whole conversations: none of its text is the CLI's own wrapping.
         timeline = tuple(TimelineEntry("user", _text_of(m.content)) for m in body.messages if m.role == "user")
     else:
         timeline = tuple(_timeline(body.messages))
+        kind = "compaction" if timeline and timeline[-1].kind == "compaction" else "agent"
     tools = frozenset(str(tool["name"]) for tool in body.tools if "input_schema" in tool and "name" in tool)
-    is_subagent = "x-claude-code-agent-id" in headers or "cc_is_subagent=true" in system[:300]
     return Request(
-        kind=_kind(system, timeline, is_subagent=is_subagent, has_tools=bool(tools)),
+        kind=kind,
         system=system,
         context="\n".join(_text_of(message.content) for message in body.messages if message.role == "system"),
         tools=tools,
@@ -140,20 +136,7 @@ def understand(body: Body, headers: Mapping[str, str]) -> Request:
     )
 
 
-def _kind(system: str, timeline: tuple[TimelineEntry, ...], *, is_subagent: bool, has_tools: bool) -> Kind:
-    if (kind := _of_memory(system)) is not None:
-        return kind
-    if timeline and timeline[-1].kind == "compaction":
-        return "compaction"
-    if is_subagent:
-        return "subagent"
-    if not has_tools:
-        return "side"
-    prompts = [entry.kind for entry in timeline if entry.kind in {"user", "notification"}]
-    return "notification" if prompts and prompts[-1] == "notification" else "main"
-
-
-def _of_memory(system: str) -> Kind | None:
+def _kind_of_memory(system: str) -> Kind | None:
     """Return `verifier` or `curator` if the system prompt has its marker, or None for a request from the CLI."""
     if VERIFIER_MARKER in system:
         return "verifier"

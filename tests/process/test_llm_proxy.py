@@ -22,7 +22,6 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.fake_model import wire
 from bridge.proxy import body as upload
 from bridge.proxy.body import MAX_BODY_BYTES
 from bridge.proxy.budgets import Limits
@@ -30,6 +29,7 @@ from bridge.proxy.call import Patience
 from bridge.proxy.proxy import RateLimits
 from bridge.proxy.upstream import Models, Upstream
 from tests import api_grammar
+from tests import api_wire as wire
 from tests.harness import PATIENCE
 from tests.model_proxy import (
     BODY,

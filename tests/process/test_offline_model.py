@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from bridge.fake_model.model import OfflineModel as BuiltInModel
 from bridge.proxy.upstream import Models, Upstream
 from tests import api_grammar
 from tests.bridge_harness import bridge_environment
@@ -225,6 +226,26 @@ async def test_model_counts_tokens(client: AsyncAnthropic) -> None:
     short = await client.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hi"}])
     long = await client.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hi " * 400}])
     assert long.input_tokens - short.input_tokens == pytest.approx(300, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "reason"), [("hello", "text", "end_turn"), ("run `ls`", "tool_use", "tool_use")]
+)
+async def test_built_in_stream_equals_whole_answer(text: str, kind: str, reason: str) -> None:
+    """The other tests use the scripted model, which streams with code of its own."""
+    from anthropic import AsyncAnthropic
+
+    asked: Any = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": text}]}
+    asked["tools"] = [{"name": "Bash", "input_schema": {"type": "object"}}]
+    async with BuiltInModel() as model, AsyncAnthropic(base_url=model.url, api_key="k", max_retries=0) as client:
+        async with client.messages.stream(**asked) as stream:
+            streamed = await stream.get_final_message()
+        whole = await client.messages.create(**asked)
+    assert (streamed.stop_reason, whole.stop_reason) == (reason, reason)
+    assert streamed.usage.output_tokens == whole.usage.output_tokens > 0
+    (one,), (other,) = streamed.content, whole.content
+    assert one.type == kind
+    assert one.model_dump(exclude={"id"}, exclude_none=True) == other.model_dump(exclude={"id"}, exclude_none=True)
 
 
 async def test_bad_request_returns_api_error(client: AsyncAnthropic) -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.fake_model import wire
 from bridge.proxy.usage_meter import TOP_TOKENS_PER_SECOND, JsonMeter, PromptSizes, Reading, SseMeter
 from sprite.common.prices import Usage
 from tests import api_grammar
+from tests import api_wire as wire
 from tests.cut_answers import cut_answer
 
 CUTS = st.lists(st.integers(0, 2000), max_size=12)

@@ -35,7 +35,7 @@ def test_timed_reminder_is_scheduled(text: str, asked: dict[str, str] | None) ->
 
 def replied(text: str) -> dict[str, Any]:
     tools = [{"name": name, "input_schema": {}} for name in (LIST_CALL, SCHEDULE_CALL, "Bash")]
-    (block,) = answer(understand(Body("m", [Message("user", text)], tools=tools), {}))
+    (block,) = answer(understand(Body("m", [Message("user", text)], tools=tools)))
     return block
 
 
