@@ -1,14 +1,8 @@
-"""Accounts for model calls: a call is opened before it is forwarded and settled when it ends.
+"""Accounts for model calls: a call is opened before it is forwarded, and settled when it ends.
 
-The database admits calls and keeps their costs, for one bridge or for several that share it. A background task writes
-the end of the call, and retries until that succeeds. Therefore:
-
-- Calls are refused while the database is unavailable, so no call is unpaid.
-- Calls that end meanwhile are settled when it is back; until then their holds remain.
-- Holds of a killed bridge count in full: at its next start, or after 15 minutes where bridges share the database, set
-  by the first one that finds them. A live bridge renews the holds of its long calls. A bridge that was only
-  disconnected settles calls that were given up as lost.
-- A call whose admission was interrupted, so that its hold is uncertain, ends up holding nothing.
+A background task writes the ends, and retries. While the database is away, no call is admitted, and ended calls keep
+their holds. Holds of a killed bridge count in full from its next start or, where bridges share the database, after 15
+minutes; a bridge that was only disconnected settles calls that were given up as lost.
 """
 
 import asyncio
@@ -44,9 +38,8 @@ class UnavailableError(Exception):
 class Accounts:
     """Admit and settle model calls: `async with Accounts(...) as accounts:`; leaving it writes the pending settlements.
 
-    `on_used_up` is called whenever a call is refused because the budget is used up: with the sprite, the message,
-    and whether the person can raise the limit for today. If the writer task dies, `on_death` is called, and leaving
-    raises TaskDiedError. `shared`: other bridges may use the database.
+    `on_used_up` is called whenever the budget is used up: with the sprite, the message, and whether the person can
+    raise the limit for today. `on_death`: see `owned_task`. `shared`: other bridges may use the database.
     """
 
     def __init__(
@@ -128,10 +121,7 @@ class Accounts:
         self._noted.set()
 
     async def raise_today(self, sprite: str) -> float | None:
-        """Let a sprite spend one more daily budget today; return its new limit for today, None without a limit.
-
-        DatabaseError if that cannot be written.
-        """
+        """Let a sprite spend one more daily budget today; return its new limit, None without one. DatabaseError."""
         if self.limits.daily_usd is None:
             return None
         return self.limits.today(await calls.raise_today(self._database, sprite, self.limits.daily_usd))

@@ -1,22 +1,23 @@
 """The body of a request: received whole, decoded, checked, and forwarded with its top level encoded again.
 
-So bridge and API read the same values: each top-level name is sent once, with the value that was checked here. A body
-is decoded on the event loop only if that takes a few milliseconds, otherwise in a thread, one body at a time. msgspec
-does not release the interpreter within a call, so the limits below also keep its longest call under 50 ms.
+So bridge and API read the same values. msgspec does not release the interpreter within a call, so the limits below
+keep its longest call under 50 ms; a body that takes more than a few is decoded in a thread.
 """
 
 import asyncio
 import codecs
 import string
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 from msgspec import Raw
 
-from bridge.proxy.content import Content, MalformedError, content_of, encoded, is_object, members, scalar
+from bridge.proxy.content import Content, content_of, encoded, is_object, members, scalar
 from bridge.proxy.errors import RefusedError
 from sprite.common.prices import Usage
 from sprite.common.tasks import Service
@@ -72,14 +73,6 @@ class Asked:
 _SLOTS, _SLOTS_OF_SPRITE = 6, 2
 
 
-class _OfSprite:
-    """Concurrency limits for the request bodies of one sprite."""
-
-    def __init__(self) -> None:
-        self.slots = asyncio.Semaphore(_SLOTS_OF_SPRITE)
-        self.decoding = asyncio.Lock()
-
-
 class BodyLimits:
     """Limits of bodies over 1 MiB in memory, in total and for each sprite; one thread decodes at a time.
 
@@ -88,8 +81,9 @@ class BodyLimits:
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(_SLOTS)
+        self._slots_of = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, _SLOTS_OF_SPRITE))
         self._decoding = asyncio.Lock()
-        self._sprites: dict[str, _OfSprite] = {}
+        self._decoding_of = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     @asynccontextmanager
     async def slot(self, sprite: str, patience: float) -> AsyncIterator[None]:
@@ -97,7 +91,7 @@ class BodyLimits:
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(patience):
-                    await held.enter_async_context(self._of(sprite).slots)
+                    await held.enter_async_context(self._slots_of[sprite])
                     await held.enter_async_context(self._slots)
             except TimeoutError as error:
                 words = "The bridge is already handling as many large requests as it can. Try again soon."
@@ -107,11 +101,8 @@ class BodyLimits:
     @asynccontextmanager
     async def decoding(self, sprite: str) -> AsyncIterator[None]:
         """Hold the lock for decoding in a thread while the block runs."""
-        async with self._of(sprite).decoding, self._decoding:
+        async with self._decoding_of[sprite], self._decoding:
             yield
-
-    def _of(self, sprite: str) -> _OfSprite:
-        return self._sprites.setdefault(sprite, _OfSprite())
 
 
 class Upload(Service):
@@ -135,7 +126,7 @@ class Upload(Service):
     async def receive(self, opened: frozenset[str], *, is_counting: bool) -> Asked:
         """Receive, decode and check the body; `opened` are the enabled features of the API. Raise RefusedError.
 
-        `is_counting`: the request only counts tokens, and needs no `max_tokens`.
+        A request that only counts tokens needs no `max_tokens`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience.whole
@@ -205,26 +196,22 @@ def too_large() -> RefusedError:
 
 
 def read_body(body: bytearray, opened: frozenset[str], *, is_counting: bool) -> tuple[Asked, bytes]:
-    """Return the parameters of a request, and its body with the top level encoded again. Raise RefusedError.
-
-    `opened` are the enabled features of the API. `is_counting`: the request only counts tokens.
-    """
-    try:
-        found = members(body)
-        model = _value(found, "model", str)
-        if len(model) > _MAX_MODEL_CHARACTERS:
-            raise RefusedError(400, "model: too long.")
-        max_tokens = 0 if is_counting else _value(found, "max_tokens", int)
-        if not 0 <= max_tokens <= _MOST_TOKENS:
-            raise RefusedError(400, "max_tokens: out of range.")
-        speed = _value(found, "speed", str | None) if "speed" in found else None
-        content = content_of(found, len(body), opened)
-        is_streamed = "stream" in found and scalar(found["stream"]) is True
-        unsaid = _unsaid(content, keeps_an_hour=_says_hour(body), is_streamed=is_streamed)
-        speed = None if speed == "standard" else speed
-        return Asked(model, max_tokens, speed, content, unsaid, is_streamed, *_limits(found)), encoded(found)
-    except MalformedError as error:
-        raise RefusedError(400, str(error)) from error
+    """Return the parameters of a request, and its body with the top level encoded again. See `Upload.receive`."""
+    found = members(body)
+    model = _value(found, "model", str)
+    if len(model) > _MAX_MODEL_CHARACTERS:
+        raise RefusedError(400, "model: too long.")
+    max_tokens = 0 if is_counting else _value(found, "max_tokens", int)
+    if not 0 <= max_tokens <= _MOST_TOKENS:
+        raise RefusedError(400, "max_tokens: out of range.")
+    speed = _value(found, "speed", str | None) if "speed" in found else None
+    content = content_of(found, len(body), opened)
+    is_streamed = "stream" in found and scalar(found["stream"]) is True
+    # The one-hour cache costs more than the usual one. Letters and digits can also be written as escapes.
+    keeps_an_hour = b'"1h"' in body or rb"\u00" in body
+    unsaid = _unsaid(content, keeps_an_hour=keeps_an_hour, is_streamed=is_streamed)
+    speed = None if speed == "standard" else speed
+    return Asked(model, max_tokens, speed, content, unsaid, is_streamed, *_limits(found)), encoded(found)
 
 
 def _limits(found: Mapping[str, Raw]) -> tuple[int, slice]:
@@ -241,10 +228,7 @@ def _limits(found: Mapping[str, Raw]) -> tuple[int, slice]:
 
 
 def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usage:
-    """Return the highest possible usage of a prompt, for an answer that ends before the API has reported it.
-
-    A stream reports the prompt before the API's own tools run, so their usage is included only without streaming.
-    """
+    """Return `Asked.unsaid`. A stream reports the prompt before the API's own tools run."""
     tokens = content.first_tokens if is_streamed else content.most_tokens
     return Usage(
         input=0 if is_streamed else content.again,
@@ -253,12 +237,6 @@ def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usag
         web_searches=0 if is_streamed else content.searches or 0,
         is_us_only=True,
     )
-
-
-def _says_hour(body: bytearray) -> bool:
-    """Return whether a body may request the one-hour cache, which costs more than the usual five minutes."""
-    # Letters and digits can also be written as escapes.
-    return b'"1h"' in body or rb"\u00" in body
 
 
 def _value(found: Mapping[str, Raw], name: str, kind: Any) -> Any:

@@ -1,15 +1,8 @@
-"""Budgets of sprites: whether a call is admitted, and the words of a refusal (pure).
+"""Budgets of sprites: whether a call is admitted, and the words of a refusal (pure). Days and months are in UTC.
 
-A call holds its maximum cost: the longest prompt that its body can be, written to the most expensive cache, and a
-full-length answer. It is admitted while its minimum cost fits into the budget that is neither spent nor held.
-Therefore:
-
-- Spent plus held money exceeds a budget by at most the largest single hold. Spent money alone has the same bound,
-  because no call costs more than it holds.
-- One call at a time can spend the last cents.
-- A call that will fit after others settle is asked to retry; it is not told that the budget is used up.
-
-Days and months are in UTC. A call counts for the day on which it began.
+A call holds its maximum cost, and is admitted while its minimum cost fits into the budget that is neither spent nor
+held. So spent plus held money exceeds a budget by at most the largest single hold, and one call at a time can spend
+the last cents. A call counts for the day on which it began.
 """
 
 import math

@@ -1,9 +1,7 @@
 """One call to the model, from the first byte of the request to the row in the ledger.
 
-The body is received, checked, admitted (model and budget), forwarded and answered chunk by chunk. Each call is
-settled, however it ends, with the usage that the API reported. If the API's report is incomplete, the maximum
-possible usage counts, marked as an estimate (see `usage_meter`). A call whose client disconnects is cancelled at
-once.
+Each call is settled, however it ends, with the usage that the API reported; where the report is incomplete, with the
+maximum possible usage, marked as an estimate (see `usage_meter`). A call whose client disconnects is cancelled.
 """
 
 import asyncio
@@ -80,10 +78,8 @@ class Call:
         self._is_billed = path == "/v1/messages"
         self._began = time.perf_counter()
         self._price: Price | None = None
-        self._unsaid = Usage()
-        self._model = ""
+        self._asked: Asked | None = None
         self._max_tokens = 0
-        self._is_streamed = False
         self._asked_at = time.monotonic()
         self._bound: asyncio.Timeout | None = None
         self._record: ModelCall | None = None
@@ -121,19 +117,14 @@ class Call:
         if not self._is_billed:
             return
         self._price = None if asked.speed else desk.models.price(asked.model)
-        self._unsaid = asked.unsaid
-        self._model = asked.model
+        self._asked = asked
         self._max_tokens = asked.max_tokens
-        self._is_streamed = asked.is_streamed
         bounds = None
         if self._price is not None:
             bounds = self._bounds(asked, self._price)
         elif desk.accounts.limits.any:
-            raise RefusedError(
-                403,
-                f"The price of the speed {asked.speed!r} is not known. Use the standard speed, because this "
-                "sprite has a budget.",
-            )
+            words = f"The price of the speed {asked.speed!r} is not known."
+            raise RefusedError(403, f"{words} Use the standard speed, because this sprite has a budget.")
         try:
             self._record = await desk.accounts.open(self._sprite, asked.model, bounds, desk.patience.room)
             self._max_tokens -= self._record.cut_tokens
@@ -208,27 +199,19 @@ class Call:
         """Raise an error if the upstream's response must not be forwarded."""
         self._status = answered.status
         self._request_id = self._desk.upstream.request_id(answered)
+        if answered.status < _REDIRECT and upload.is_sent:
+            return
+        self._outcome = "refused"
         if answered.status == _UNAUTHORIZED:
             # The upstream refused the bridge's key; the sprite's token was valid.
-            self._outcome = "refused"
             log.error("the model's API refused the bridge's key", extra=self._ids())
-            raise RefusedError(
-                502,
-                "The model's API refused the bridge's key. The bridge's operator must set a valid one.",
-                retry=False,
-            )
-        if _REDIRECT <= answered.status < _BAD:
-            self._outcome = "refused"
-            raise RefusedError(
-                502,
-                "ANTHROPIC_BASE_URL redirects to another address. Set it to the address of the model's API.",
-                retry=False,
-            )
-        if answered.status < _BAD and not upload.is_sent:
-            self._outcome = "refused"
+            words = "The model's API refused the bridge's key. The bridge's operator must set a valid one."
+            raise RefusedError(502, words, retry=False)
+        if answered.status < _REDIRECT:
             raise RefusedError(502, "The model's API answered before it had received the whole request.")
-        if answered.status >= _BAD:
-            self._outcome = "refused"
+        if answered.status < _BAD:
+            words = "ANTHROPIC_BASE_URL redirects to another address. Set it to the address of the model's API."
+            raise RefusedError(502, words, retry=False)
 
     async def _pass_error(self, answered: ClientResponse) -> web.StreamResponse:
         """Send the sprite the type, message and headers of the upstream's error."""
@@ -303,10 +286,10 @@ class Call:
 
     def _settle(self, *, is_sent: bool) -> None:
         """Replace the reserved budget by the actual cost of the call."""
-        record = self._record
-        if record is None:
+        record, asked = self._record, self._asked
+        if record is None or asked is None:
             return
-        reading = self._reading()
+        reading = self._reading(asked)
         is_free = not is_sent or self._outcome in {"refused", "unreachable"} or reading.is_refused
         record.is_estimate = not is_free and not (reading.is_final and self._desk.models.knows_price(record.model))
         record.usage = Usage() if is_free else reading.usage
@@ -324,21 +307,22 @@ class Call:
         other = None if answered_by is None else price_of(answered_by)
         return max(price.cost(usage), 0.0 if other is None or self._desk.models.is_free else other.cost(usage))
 
-    def _reading(self) -> Reading:
+    def _reading(self, asked: Asked) -> Reading:
         """Return the tokens that the answer used, with the maximum possible value for each unknown number."""
         if self._meter is not None:
             reading = self._meter.read()
         else:
-            reading = unanswered(time.monotonic() - self._asked_at, is_streamed=self._is_streamed)
-        self._desk.sizes.note(self._sprite, self._model, self._unsaid.cache_write, reading.prompt_tokens)
+            reading = unanswered(time.monotonic() - self._asked_at, is_streamed=asked.is_streamed)
+        self._desk.sizes.note(self._sprite, asked.model, asked.unsaid.cache_write, reading.prompt_tokens)
         if reading.is_final:
             return reading
-        usage = replace(reading.usage, output=min(reading.usage.output, self._max_tokens))
-        if not reading.has_prompt:
-            tokens = self._desk.sizes.most(self._sprite, self._model, self._unsaid.cache_write)
-            for_an_hour = min(self._unsaid.cache_write_1h, tokens)
-            usage = replace(self._unsaid, output=usage.output, cache_write=tokens, cache_write_1h=for_an_hour)
-        reading.usage = usage
+        output = min(reading.usage.output, self._max_tokens)
+        if reading.has_prompt:
+            reading.usage = replace(reading.usage, output=output)
+        else:
+            tokens = self._desk.sizes.most(self._sprite, asked.model, asked.unsaid.cache_write)
+            for_an_hour = min(asked.unsaid.cache_write_1h, tokens)
+            reading.usage = replace(asked.unsaid, output=output, cache_write=tokens, cache_write_1h=for_an_hour)
         return reading
 
     def _ids(self) -> dict[str, object]:

@@ -7,7 +7,7 @@ leaves held become `lost`: they count with the whole hold until they are settled
 import math
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -125,8 +125,7 @@ async def spend(database: Database) -> list[Spend]:
         at = _now(db)
         return db.execute(_SPEND, (day_begins(at), month_begins(at), day_begins(at))).fetchall()
 
-    names = [each.name for each in fields(Spend)]
-    return [Spend(**{name: row[name] for name in names}) for row in await database.read(read)]
+    return [Spend(**dict(row)) for row in await database.read(read)]
 
 
 async def spent_today(database: Database, *, only_estimates: bool = False) -> dict[str, float]:
@@ -152,8 +151,8 @@ def standing(db: Transaction, sprite: str) -> Standing:
 async def reserve(database: Database, call: ModelCall, bounds: Bounds | None, limits: Limits) -> BudgetError | None:
     """Hold the cost of a call and write its row if its minimum cost is left; otherwise return the refusal.
 
-    Calls without a known price (`bounds` is None) are always admitted. Sets the time of admission. A sprite's calls
-    are admitted one at a time, whichever bridge asks.
+    Calls without a known price (`bounds` is None) are always admitted. A sprite's calls are admitted one at a time,
+    whichever bridge asks.
     """
 
     def write(tx: Transaction) -> BudgetError | None:
@@ -181,11 +180,7 @@ async def settle(database: Database, call: ModelCall) -> Standing:
 
 
 async def bar(database: Database, call: ModelCall) -> None:
-    """Make sure that an interrupted `reserve` cannot reserve anything later.
-
-    The first row with a call's id wins, so this writes a row that reserves nothing, unless `reserve` has written
-    one.
-    """
+    """Make sure that an interrupted `reserve` reserves nothing later: the first row with a call's id wins."""
     await database.statement(_TOMBSTONE, call.row())
 
 
@@ -232,10 +227,7 @@ async def raise_today(database: Database, sprite: str, usd: float) -> Standing:
 
 
 class Warnings:
-    """Call each of `listeners` with the sprite and a message when a share of its day's budget is spent.
-
-    Each share is announced once per day and limit.
-    """
+    """Call `listeners` with sprite and message when a share of its day's budget is spent, once per day and limit."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[str, str], None]] = []

@@ -2,9 +2,7 @@
 
 A VM that may reach only the bridge must not reach other hosts through the API, which fetches, connects and runs code
 as a request demands. An unknown field could also choose another model or, at a gateway, another address. So only known
-content and features that the operator enabled pass. This module knows no sockets.
-
-The same pass finds costs that do not follow from the size of the body.
+content and features that the operator enabled pass.
 """
 
 from collections import Counter
@@ -25,48 +23,40 @@ _OBJECT, _LIST, _STRING = b'{["'
 _CONTAINERS = (_OBJECT, _LIST)
 
 
-class MalformedError(ValueError):
-    """The bytes are not JSON with exactly one reading. The message is written for users."""
-
-
 class _Name:
     """A member name that equals no other name, so that a dict with such keys keeps repeated members apart."""
 
     __slots__ = ("text",)
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, _kind: type, text: str) -> None:
         self.text = text
 
 
-def _new_name(_kind: type, text: str) -> _Name:
-    return _Name(text)
-
-
-_MEMBERS = msgspec.json.Decoder(dict[_Name, Raw], dec_hook=_new_name)
+_MEMBERS = msgspec.json.Decoder(dict[_Name, Raw], dec_hook=_Name)
 _ITEMS = msgspec.json.Decoder(list[Raw])
 _SCALARS = msgspec.json.Decoder()
 
 
 def members(raw: Raw | bytes | bytearray) -> dict[str, Raw]:
-    """Return the members of an object. MalformedError for anything else, and for a repeated name."""
+    """Return the members of an object. RefusedError for anything else, and for a repeated name."""
     pairs = _decoded(_MEMBERS, raw)
     found = {name.text: value for name, value in pairs.items()}
     if len(found) != len(pairs):
         twice, _ = Counter(name.text for name in pairs).most_common(1)[0]
-        raise MalformedError(f"The body contains `{twice[:_MOST_SHOWN]}` twice in one object.")
+        raise RefusedError(400, f"The body contains `{twice[:_MOST_SHOWN]}` twice in one object.")
     return found
 
 
 def items(raw: Raw) -> list[Raw]:
-    """Return the items of a list. MalformedError for anything else."""
+    """Return the items of a list. RefusedError for anything else."""
     found: list[Raw] = _decoded(_ITEMS, raw)
     return found
 
 
 def scalar(raw: Raw) -> Any:
-    """Return a string, number, boolean or None. MalformedError for a very long one."""
+    """Return a string, number, boolean or None. RefusedError for a very long one."""
     if len(memoryview(raw)) > _LONGEST_SCALAR:
-        raise MalformedError("The body has a name or a number that is too long.")
+        raise RefusedError(400, "The body has a name or a number that is too long.")
     return _decoded(_SCALARS, raw)
 
 
@@ -100,12 +90,14 @@ def _decoded(decoder: msgspec.json.Decoder[Any], raw: Raw | bytes | bytearray) -
     try:
         return decoder.decode(raw)
     except RecursionError as error:
-        raise MalformedError("The body's JSON is nested too deeply.") from error
+        raise _too_deep() from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedError(f"The body is not a valid JSON object ({error}).") from error
+        raise RefusedError(400, f"The body is not a valid JSON object ({error}).") from error
 
 
-_SETTING = "--model-exits"
+def _too_deep() -> RefusedError:
+    return RefusedError(400, "The body's JSON is nested too deeply.")
+
 
 #: Images are scaled down to at most this, however large the file is.
 _IMAGE_TOKENS = 5000
@@ -178,7 +170,7 @@ class Content:
 def content_of(body: Mapping[str, Raw], size: int, opened: frozenset[str]) -> Content:
     """Check a request's body of `size` bytes and return limits for its cost; `opened` are the enabled features.
 
-    Raise RefusedError for content that may not pass, and MalformedError for ambiguous JSON.
+    Raise RefusedError for content that may not pass, and for ambiguous JSON.
     """
     try:
         return _Look(opened, size).at(body)
@@ -264,21 +256,17 @@ class _Look:
                 self._blocks(value)
 
     def _kind(self, kind: Any) -> None:
-        if isinstance(kind, str) and kind in _BLOCKS:
-            return
         exit_ = _by_prefix(_EXIT_BLOCKS, kind)
         if exit_ is not None:
             self._takes(exit_)
-        else:
+        elif not isinstance(kind, str) or kind not in _BLOCKS:
             raise RefusedError(400, f"This bridge does not forward content of the type {_named(kind)}.")
 
     def _source(self, value: Raw, *, is_image: bool) -> None:
-        if not is_object(value):
-            raise RefusedError(400, "The `source` of an image or document is not an object.")
-        source = self._members(value)
+        source = self._members(value) if is_object(value) else {}
         kind = _type_of(source)
         if not isinstance(kind, str):
-            raise RefusedError(400, "The `source` of an image or document has no `type`.")
+            raise RefusedError(400, "The `source` of an image or document is no object with a `type`.")
         _refuse_other_spellings(source)
         if kind in _EXIT_SOURCES:
             self._takes(_EXIT_SOURCES[kind])
@@ -350,10 +338,7 @@ class _Look:
                 raise RefusedError(400, f"This bridge does not forward an edit of the type {_named(kind)}.")
 
     def _listed(self, value: Raw | None, name: str) -> Iterator[dict[str, Raw]]:
-        """Yield the objects of a JSON list, without other items, which the API rejects.
-
-        Raise RefusedError for anything but a list.
-        """
+        """Yield the objects of a JSON list; the API rejects other items. Raise RefusedError for anything but a list."""
         if value is None or _is_null(value):
             return
         found = self._items(value) if is_list(value) else None
@@ -378,12 +363,8 @@ class _Look:
 
     def _takes(self, exit_: str, *, adds_at_once: bool = True) -> None:
         if exit_ not in self._opened:
-            raise RefusedError(
-                403,
-                f"This bridge does not allow {MODEL_EXITS[exit_]}. "
-                f"Its operator can allow it: {_SETTING} with `{exit_}`.",
-                retry=False,
-            )
+            words = f"This bridge does not allow {MODEL_EXITS[exit_]}."
+            raise RefusedError(403, f"{words} Its operator can allow it: --model-exits with `{exit_}`.", retry=False)
         self._is_size_known = False
         self._is_first_known = self._is_first_known and not adds_at_once
         if exit_ in _EXITS_WITH_ROUNDS:
@@ -406,10 +387,6 @@ def _type_of(found: dict[str, Raw]) -> Any:
 
 def _is_null(value: Raw) -> bool:
     return bytes(memoryview(value)[:4]) == b"null"
-
-
-def _too_deep() -> MalformedError:
-    return MalformedError("The body's JSON is nested too deeply.")
 
 
 def _by_prefix(kinds: dict[str, str], kind: Any) -> str | None:

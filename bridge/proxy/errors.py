@@ -26,10 +26,7 @@ _TYPES = {
 
 
 class RefusedError(Exception):
-    """The proxy refuses a call: an HTTP status and a message written for users.
-
-    `kind` is the API's error type; by default it follows from the status.
-    """
+    """The proxy refuses a call, with words for users. By default, `kind` (the API's error type) follows from status."""
 
     def __init__(
         self,
@@ -120,8 +117,7 @@ def decoded(body: bytes) -> object:
 class ErrorEvents:
     """Replace the errors in a stream of server-sent events: `feed` each chunk and forward what it returns.
 
-    Events are forwarded whole, because clients can do nothing with a part of one. An event over 1 MiB, for example a
-    fetched PDF, is forwarded in parts: no error is that large.
+    Events are forwarded whole; those over 1 MiB, for example a fetched PDF, in parts: no error is that large.
     """
 
     def __init__(self) -> None:

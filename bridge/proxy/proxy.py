@@ -7,13 +7,11 @@ forwarded as they were written, and an answer byte for byte.
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 
-import msgspec
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
 from bridge.db.database import DatabaseError
@@ -31,16 +29,6 @@ from sprite.common.tasks import Service, TaskSet
 DEFAULT_PER_MINUTE = 300
 DEFAULT_AT_ONCE = 32
 _MINUTE = 60.0
-#: Most calls end within seconds.
-_BUSY_SECONDS = 1
-
-
-@dataclass(slots=True)
-class _Use:
-    """Rate limit of one sprite, and the start times of its model calls in flight (Unix seconds), oldest first."""
-
-    bucket: TokenBucket
-    open: dict[object, float] = field(default_factory=dict)
 
 
 class RateLimits:
@@ -54,41 +42,35 @@ class RateLimits:
     ) -> None:
         self._per_minute = per_minute
         self._at_once = at_once
-        self._clock = clock
-        self._uses: dict[str, _Use] = {}
+        self._buckets = defaultdict[str, TokenBucket](lambda: TokenBucket(per_minute / _MINUTE, per_minute, clock))
+        #: Start times of the calls in flight (Unix seconds), oldest first, by sprite.
+        self._open = defaultdict[str, dict[object, float]](dict)
 
     @contextmanager
     def counted(self, sprite: str) -> Iterator[None]:
         """Count a call while the block runs. Raise RefusedError if it exceeds a limit."""
-        use = self._take(sprite)
-        call = object()
-        use.open[call] = time.time()
+        began, bucket, call = self._open[sprite], self._buckets[sprite], object()
+        if len(began) >= self._at_once:
+            words = f"This sprite already has {self._at_once} calls in flight, the maximum. Try again soon."
+            # Most calls end within seconds.
+            raise RefusedError(429, words, retry_after=1)
+        if wait := bucket.wait(1):
+            words = f"This sprite has used its {self._per_minute} calls for this minute. Try again soon."
+            raise RefusedError(429, words, retry_after=math.ceil(wait))
+        bucket.take(1)
+        began[call] = time.time()
         try:
             yield
         finally:
-            del use.open[call]
+            del began[call]
 
     def in_flight(self) -> dict[str, float]:
         """Return the number of calls in flight, by sprite."""
-        return {sprite: len(use.open) for sprite, use in self._uses.items()}
+        return {sprite: len(began) for sprite, began in self._open.items()}
 
     def oldest(self) -> dict[str, float]:
         """Return the start of the oldest call in flight (Unix seconds), by sprite."""
-        return {sprite: next(iter(use.open.values())) for sprite, use in self._uses.items() if use.open}
-
-    def _take(self, sprite: str) -> _Use:
-        use = self._uses.get(sprite)
-        if use is None:
-            bucket = TokenBucket(self._per_minute / _MINUTE, self._per_minute, self._clock)
-            use = self._uses[sprite] = _Use(bucket)
-        if len(use.open) >= self._at_once:
-            words = f"This sprite already has {self._at_once} calls in flight, the maximum. Try again soon."
-            raise RefusedError(429, words, retry_after=_BUSY_SECONDS)
-        if wait := use.bucket.wait(1):
-            words = f"This sprite has used its {self._per_minute} calls for this minute. Try again soon."
-            raise RefusedError(429, words, retry_after=math.ceil(wait))
-        use.bucket.take(1)
-        return use
+        return {sprite: next(iter(began.values())) for sprite, began in self._open.items() if began}
 
 
 log = logging.getLogger(__name__)
@@ -101,9 +83,8 @@ _IDLE_SECONDS = 15.0
 class LlmProxy(Service):
     """Forward sprites' model calls to the upstream: `async with LlmProxy(...) as proxy:`.
 
-    Open its collaborators before it and close them after it. Its server must cancel a handler whose client
-    disconnects (`AppRunner(..., handler_cancellation=True)`): otherwise the upstream's answer is not cancelled
-    while nothing is being sent.
+    Its server must cancel a handler whose client disconnects (`AppRunner(..., handler_cancellation=True)`): otherwise
+    the upstream's answer is not cancelled while nothing is being sent.
     """
 
     def __init__(
@@ -161,31 +142,23 @@ class LlmProxy(Service):
         except RefusedError as refused:
             return refused.response()
         models = [{"type": "model", "id": name, "display_name": name} for name in self._models.names()]
-        page = {"data": models, "has_more": False, "first_id": None, "last_id": None}
-        return web.Response(body=msgspec.json.encode(page), content_type="application/json")
+        return web.json_response({"data": models, "has_more": False, "first_id": None, "last_id": None})
 
     async def _call(self, request: web.Request, path: Path) -> web.StreamResponse:
+        # It is cancelled with its handler when the client disconnects, and with all others when the bridge stops.
+        response = await self._calls.start(self._answer(request, path), "model call")
+        self._answered[str(response.status)] += 1
+        return response
+
+    async def _answer(self, request: web.Request, path: Path) -> web.StreamResponse:
         try:
             sprite = await self._sprite_of(request)
             _check_head(request)
             call = Call(self._open_desk(), request, sprite, path)
-        except RefusedError as refused:
-            return self._counted(refused.response())
-        # The call is cancelled with its handler when the client disconnects, and with all others when the bridge
-        # stops.
-        return self._counted(await self._calls.start(self._answered_call(call, sprite), "model call"))
-
-    async def _answered_call(self, call: Call, sprite: str) -> web.StreamResponse:
-        """Answer a model call, and turn refusals into HTTP responses."""
-        try:
             with self.rate_limits.counted(sprite):
                 return await call.answer()
         except RefusedError as refused:
             return refused.response()
-
-    def _counted(self, response: web.StreamResponse) -> web.StreamResponse:
-        self._answered[str(response.status)] += 1
-        return response
 
     def _open_desk(self) -> Desk:
         if self._desk is None or self._desk.session.closed:
@@ -223,10 +196,7 @@ async def _hello(_request: web.Request) -> web.Response:
 
 
 async def _nothing_here(request: web.Request) -> web.Response:
-    """Answer unknown paths below /v1/: 405 with the allowed methods if only the method is wrong, otherwise 404.
-
-    Paths below /v1/messages are always 404, as at the API.
-    """
+    """Answer 405 if only the method is wrong, otherwise 404; below /v1/messages always 404, as at the API."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
         if resource.canonical.startswith("/v1/") and not resource.canonical.startswith("/v1/messages"):

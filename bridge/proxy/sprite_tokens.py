@@ -1,7 +1,7 @@
 """Tokens with which sprites authenticate at the model proxy: random, stored as SHA-256, bound to one sprite's budget.
 
-Owns the table `sprite_tokens`. A sprite has one token at a time; a new one revokes the old one at once. Tokens are
-looked up by hash, so no comparison leaks timing. A bridge caches the tokens that it saw for a few seconds.
+A sprite has one token at a time; a new one revokes the old one at once. Tokens are looked up by hash, so no comparison
+leaks timing. A bridge caches the tokens that it saw for a few seconds.
 """
 
 import secrets

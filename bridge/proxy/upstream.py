@@ -67,16 +67,15 @@ class ApiFeatures:
 _FREE = Price(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """Allow-list of models.
+    """Allow-list of models: names or patterns (`claude-*`); an empty one allows every model.
 
-    `allowed` holds names or patterns (`claude-*`); if it is empty, every model is allowed. `is_free` is for the
-    built-in offline model, which answers to any name and costs nothing.
+    `is_free` is for the built-in offline model, which answers to any name and costs nothing.
     """
 
-    def __init__(self, *, allowed: tuple[str, ...] = (), is_free: bool = False) -> None:
-        self._allowed = allowed
-        self.is_free = is_free
+    allowed: tuple[str, ...] = ()
+    is_free: bool = False
 
     def price(self, model: str) -> Price:
         """Return the price of a model, dated names included; the dearest one, if it is not known."""
@@ -88,9 +87,8 @@ class Models:
 
     def allows(self, model: str) -> bool:
         """Return whether a sprite may use the model."""
-        return not self._allowed or any(
-            fnmatchcase(name, pattern) for name in (model, undated(model)) for pattern in self._allowed
-        )
+        names = (model, undated(model))
+        return not self.allowed or any(fnmatchcase(name, pattern) for name in names for pattern in self.allowed)
 
     def names(self) -> list[str]:
         """Return the names of the allowed models that have a price."""

@@ -1,17 +1,10 @@
-"""Meter the usage of a call while its answer passes: server-sent events, or one JSON object.
+"""Meter the usage of a call while its answer passes: server-sent events, or one JSON object. Skips unreadable parts.
 
-Pure except for its clock, and independent of chunk boundaries. Unreadable parts are skipped: the answer itself is
-forwarded in any case.
-
-A stream reports usage at the start (`message_start`: the prompt, cached or not) and at the end (`message_delta`: all
-output tokens, with the stop reason). If a stream ends in between, its output is bounded from above, and never below
-the amount that the API will charge:
-
-- A token of shown text, or of a tool's arguments, has at least one byte.
-- A model writes at most TOP_TOKENS_PER_SECOND. This bounds the hidden output: thinking (of which a stream shows a
-  summary or nothing), and the time before the first block, between blocks and after the last event. Before
-  `message_start` only the last second counts: the beginning may be on its way.
-- A search by the API has the prompt read again, with the results.
+A stream reports the prompt at its start (`message_start`) and all output at its end (`message_delta` with a stop
+reason). If it ends in between, its output is bounded from above, never below the amount that the API will charge: a
+token of shown text or arguments has at least one byte, and a model writes at most TOP_TOKENS_PER_SECOND, which bounds
+hidden thinking. Before `message_start` only the last second counts: the beginning may be on its way. A search by the
+API has the prompt read again, with the results.
 """
 
 import math
@@ -68,10 +61,7 @@ def unanswered(seconds: float, *, is_streamed: bool) -> Reading:
 
 
 class PromptSizes:
-    """Learn how many tokens prompts really have, compared with the bridge's upper estimate.
-
-    It keeps the ratio for the last prompt of each sprite and model: the next prompt of a conversation is similar.
-    """
+    """Learn the ratio of real tokens to the bridge's upper estimate: the next prompt of a conversation is similar."""
 
     def __init__(self) -> None:
         self._shares: dict[tuple[str, str], float] = {}  # by sprite and model

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from bridge.proxy.content import MalformedError, encoded, is_list, is_object, items, members, scalar, string_bytes
+from bridge.proxy.content import encoded, is_list, is_object, items, members, scalar, string_bytes
+from bridge.proxy.errors import RefusedError
 
 NAMES = st.sampled_from(["model", "max_tokens", "messages", "é", ""]) | st.text()
 SCALARS = (
@@ -57,7 +58,7 @@ def test_accepted_bytes_parse_equally_in_strict_parsers(data: bytes) -> None:
     try:
         found = members(data)
         data.decode()
-    except (MalformedError, UnicodeDecodeError):
+    except (RefusedError, UnicodeDecodeError):
         return
     strict = json.loads(data, object_pairs_hook=lambda pairs: pairs)
     assert [name for name, _ in strict] == list(found)
@@ -67,7 +68,7 @@ def test_accepted_bytes_parse_equally_in_strict_parsers(data: bytes) -> None:
 @given(OBJECTS, st.data())
 def test_truncated_objects_are_refused(value: dict[str, Any], data: st.DataObject) -> None:
     written = json.dumps(value).encode()
-    with pytest.raises(MalformedError):
+    with pytest.raises(RefusedError):
         members(written[: data.draw(st.integers(0, len(written) - 1))])
 
 
@@ -84,7 +85,7 @@ def test_truncated_objects_are_refused(value: dict[str, Any], data: st.DataObjec
     ids=lambda data: str(data[:50]),
 )
 def test_repeated_names_are_refused(data: bytes) -> None:
-    with pytest.raises(MalformedError, match="twice"):
+    with pytest.raises(RefusedError, match="twice"):
         members(data)
 
 
@@ -97,20 +98,20 @@ def test_repeated_names_on_different_levels_are_accepted() -> None:
     "data", [b"", b"null", b"[]", b'"a"', b"1", b'{"\xff":1}', b'{"\\ud800":1}', b'{"a":"\\ud800"}']
 )
 def test_non_object_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(MalformedError):
+    with pytest.raises(RefusedError):
         members(data)
 
 
 @pytest.mark.parametrize("data", [b'{"a":' * 100_000, b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
 def test_deep_nesting_is_refused(data: bytes) -> None:
-    with pytest.raises(MalformedError):
+    with pytest.raises(RefusedError):
         members(data)
 
 
 @pytest.mark.parametrize("written", [b'"%b"' % (b"a" * 20_000), b"1" * 20_000, b"1" * 5000, b'"\xff"', b"1e999"])
 def test_unreadable_scalars_are_refused(written: bytes) -> None:
     raw = members(b'{"a":%b}' % written)["a"]
-    with pytest.raises(MalformedError):
+    with pytest.raises(RefusedError):
         scalar(raw)
 
 

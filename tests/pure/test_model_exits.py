@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.config import DEFAULT_MODEL_EXITS, MODEL_EXITS
-from bridge.proxy.content import Content, MalformedError, members
+from bridge.proxy.content import Content, members
 from bridge.proxy.content import content_of as looked_at
 from bridge.proxy.errors import RefusedError
 from bridge.proxy.upstream import ApiFeatures
@@ -167,7 +167,7 @@ def test_unknown_feature_is_refused_always(body: dict[str, Any]) -> None:
     ids=lambda body: str(body[:60]),
 )
 def test_ambiguous_json_is_refused(body: bytes) -> None:
-    with pytest.raises(MalformedError):
+    with pytest.raises(RefusedError):
         content_of(body)
 
 
@@ -211,13 +211,13 @@ def test_image_bytes_count_as_written() -> None:
 @pytest.mark.parametrize("level", ['{"content":[%s]}', '{"content":%s}', "[%s]"])
 def test_deeply_nested_content_is_refused(level: str, size: int) -> None:
     """Each level costs one more pass over everything inside."""
-    with pytest.raises(MalformedError, match="nested too deeply"):
+    with pytest.raises(RefusedError, match="nested too deeply"):
         content_of(nested(level, json.dumps("a" * size), beside=b"s" * size))
 
 
 def test_deeply_nested_content_beside_long_text_is_refused() -> None:
     """The passes are few for its size, but the nesting exceeds Python's stack."""
-    with pytest.raises(MalformedError, match="nested too deeply"):
+    with pytest.raises(RefusedError, match="nested too deeply"):
         content_of(nested('{"content":[%s]}', "[]", beside=b"s" * 1_000_000))
 
 
