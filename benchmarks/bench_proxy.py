@@ -194,7 +194,7 @@ async def serve_proxy(upstream: str, database_url: str | None = None) -> None:
             port = listener.getsockname()[1]
             authenticator = Authenticator(settings, people, await people.cookie_key(), port)
             edge = SecurityMiddleware(authenticator, Metrics(), is_secure=False)
-            app = web.Application(middlewares=[edge.middleware()])
+            app = web.Application(middlewares=[edge.around])
             app.on_response_prepare.append(edge.add_headers)
             app.add_routes(proxy.routes())
             async with served(app, listener, asyncio.Event().set):

@@ -358,7 +358,7 @@ async def _revoke_sprite(waker: Waker, tokens: SpriteTokens, connections: Connec
 
 async def _end_sockets(open_sockets: OpenSockets, owner_router: OwnerRouter | None) -> None:
     """Close the WebSockets that end here, and the forwarded ones."""
-    await asyncio.gather(open_sockets.end_all(), *(() if owner_router is None else (owner_router.end_all(),)))
+    await asyncio.gather(open_sockets.end_all(), *(() if owner_router is None else (owner_router.hops.end_all(),)))
 
 
 def _application(
@@ -367,7 +367,7 @@ def _application(
     routes: list[web.RouteDef],
     owner_router: OwnerRouter | None,
 ) -> web.Application:
-    application = web.Application(middlewares=[lobby.middleware(), edge.middleware()], client_max_size=MAX_BODY_BYTES)
+    application = web.Application(middlewares=[lobby.around, edge.around], client_max_size=MAX_BODY_BYTES)
     application.on_response_prepare.extend((lobby.note, edge.add_headers))
     application.add_routes(routes if owner_router is None else owner_router.guarded(routes))
     return application

@@ -110,7 +110,7 @@ async def entrance(
         ownership = Placed(places, "")
         owner_router = OwnerRouter(authenticator, people.tokens, ownership, passing, seal, revocations)
         edge = SecurityMiddleware(authenticator, Metrics(), is_secure=False, has_peers=True)
-        application.middlewares.append(edge.middleware())
+        application.middlewares.append(edge.around)
         application.on_response_prepare.append(edge.add_headers)
         timeout = aiohttp.ClientTimeout(total=PATIENCE)
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))

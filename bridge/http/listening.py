@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from bridge.errors import OperatorError
 from bridge.telemetry.logs import PERSON, SPRITE
@@ -27,7 +27,7 @@ _FULL = (
 
 
 class ConnectionLimitMiddleware:
-    """Limit open connections: add its `middleware` to the application, and `note` as `on_response_prepare` signal."""
+    """Limit open connections: add `around` as a middleware, and `note` as an `on_response_prepare` signal."""
 
     def __init__(self) -> None:
         self._answering: set[asyncio.BaseTransport] = set()
@@ -53,21 +53,17 @@ class ConnectionLimitMiddleware:
         """Close an unauthenticated connection, if there is one, to free a file descriptor."""
         _close(self._arrivals.give_way())
 
-    def middleware(self) -> Middleware:
-        """Return the middleware that tracks which connections are answering a request."""
-
-        @web.middleware
-        async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
-            transport = request.transport
-            if transport is None:
-                return await handler(request)
-            self._answering.add(transport)
-            try:
-                return await handler(request)
-            finally:
-                self._answering.discard(transport)
-
-        return around
+    @web.middleware
+    async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Track that the connection answers a request, as a middleware."""
+        transport = request.transport
+        if transport is None:
+            return await handler(request)
+        self._answering.add(transport)
+        try:
+            return await handler(request)
+        finally:
+            self._answering.discard(transport)
 
     async def note(self, request: web.Request, _response: web.StreamResponse) -> None:
         """Attribute a connection to its person or sprite, which are known when the answer starts."""

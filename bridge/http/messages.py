@@ -78,7 +78,7 @@ def page(
 
     The JSON also has the format of Messages API errors (`type`), whose clients connect here, too. In paragraphs,
     backquotes mark names and text to type. A `question` adds a button that posts to the page's own address, and a link
-    to `/`: the labels of both. `ways` are further links.
+    to `/`: the labels of both. `ways` are further links. With status 503, clients are asked to retry soon.
     """
     if "text/html" in request.headers.get("Accept", ""):
         forms = "'none'" if question is None else "'self'"
@@ -88,7 +88,8 @@ def page(
         message = " ".join((f"{title.rstrip('.')}.", *paragraphs))
         body = msgspec.json.encode({"type": "error", "error": {"type": code, "code": code, "message": message}})
         response = web.Response(status=status, body=body, content_type="application/json")
-    response.headers.update({"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})})
+    retry = {"Retry-After": "2"} if status == web.HTTPServiceUnavailable.status_code else {}
+    response.headers.update({"Cache-Control": "no-store", "Vary": "Accept", **retry, **(headers or {})})
     return response
 
 
@@ -148,17 +149,19 @@ async def body_within(message: web.Request | aiohttp.ClientResponse, most: int) 
     return bytes(body)
 
 
-async def small_body(request: web.Request, type_: type[_T], example: str) -> _T:
-    """Return the request's body as that type. Raise AnsweredError if the body is too large or invalid.
+def too_large(request: web.Request, most: int) -> web.Response:
+    """Return the refusal of a body of more than `most` bytes, whose rest is not read."""
+    words = f"A request may have up to {f'{most >> 20} MiB' if most >> 20 else f'{most >> 10} KiB'}."
+    response = page(request, 413, "This request is too large", words, code="request_too_large")
+    response.force_close()
+    return response
 
-    `example` is a valid body for the error message.
-    """
+
+async def small_body(request: web.Request, type_: type[_T], example: str) -> _T:
+    """Return the request's body as that type. AnsweredError for any other body, with a valid `example` in its words."""
     body = await body_within(request, MAX_SMALL_BODY_BYTES)
     if body is None:
-        words = f"This request may have up to {MAX_SMALL_BODY_BYTES >> 10} KiB."
-        response = page(request, 413, "This request is too large", words, code="request_too_large")
-        response.force_close()
-        raise AnsweredError(response)
+        raise AnsweredError(too_large(request, MAX_SMALL_BODY_BYTES))
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

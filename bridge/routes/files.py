@@ -71,9 +71,8 @@ async def serve(request: web.Request, host: Host, person: str) -> web.StreamResp
             return messages.page(request, 503, "The file cannot be fetched now", str(error), code="unavailable")
         shown = _as_download(file) if "preview" not in request.query else _as_preview(request, file)
         if shown is None:
-            return messages.page(
-                request, 415, "This file cannot be shown here", "Download it to open it.", code="no_preview"
-            )
+            title = "This file cannot be shown here"
+            return messages.page(request, 415, title, "Download it to open it.", code="no_preview")
         return await _sent(request, file, shown)
 
 
@@ -124,9 +123,8 @@ def _charset(first: bytes) -> str | None:
 
 
 async def _sent(request: web.Request, file: _File, shown: _Shown) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={"Content-Type": shown.content_type, "Cache-Control": "no-store", **shown.headers}
-    )
+    headers = {"Content-Type": shown.content_type, "Cache-Control": "no-store", **shown.headers}
+    response = web.StreamResponse(headers=headers)
     await response.prepare(request)
     left = shown.most_bytes
     chunk = file.first
@@ -174,31 +172,27 @@ class Pages:
     `offline_model` marks the page, and so does `is_here`: the agent is on the computer of its only person.
     """
 
-    def __init__(self, folder: Path = _WEB, *, offline_model: bool = False, is_here: bool = False) -> None:
+    def __init__(self, *, offline_model: bool, is_here: bool) -> None:
         bodies = {
-            path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in sorted(folder.rglob("*"))
+            path.relative_to(_WEB).as_posix(): path.read_bytes()
+            for path in sorted(_WEB.rglob("*"))
             if path.is_file() and path.suffix in _SERVED
         }
         digest = hashlib.sha256()
         for name, body in bodies.items():
             digest.update(f"{name}\0{len(body)}\0".encode() + body)
         self._version = digest.hexdigest()[:12]
-        if (index := bodies.get(_INDEX)) is not None:
-            html = self._with_versions(index.decode(), frozenset(bodies))
-            if offline_model:
-                html = html.replace("<html ", '<html data-model="offline" ', 1)
-            if is_here:
-                html = html.replace("<html ", '<html data-place="here" ', 1)
-            bodies[_INDEX] = html.encode()
-        if (worker := bodies.get(_WORKER)) is not None:
-            bodies[_WORKER] = self._with_files(worker.decode(), bodies).encode()
+        html = self._with_versions(bodies[_INDEX].decode(), frozenset(bodies))
+        if offline_model:
+            html = html.replace("<html ", '<html data-model="offline" ', 1)
+        if is_here:
+            html = html.replace("<html ", '<html data-place="here" ', 1)
+        bodies[_INDEX] = html.encode()
+        bodies[_WORKER] = self._with_files(bodies[_WORKER].decode(), bodies).encode()
         self._assets = {name: _asset(name, body) for name, body in bodies.items()}
 
     def index(self, request: web.Request) -> web.Response:
         """Answer GET / for a logged-in person."""
-        if _INDEX not in self._assets:
-            return messages.page(request, 404, "This bridge was installed without its page", code="no_page")
         response = self._answer(request, self._assets[_INDEX], _ASK_FIRST)
         response.headers["Content-Security-Policy"] = POLICY
         return response
@@ -216,10 +210,7 @@ class Pages:
         return response
 
     def _with_files(self, worker: str, names: Iterable[str]) -> str:
-        """Insert the page's version and the names of the files to cache into the service worker.
-
-        Any change of a file changes the version, so browsers update.
-        """
+        """Insert the version, so that browsers update, and the names of the files to cache into the service worker."""
         kept = sorted(name for name in names if Path(name).suffix in _KEPT and name != _WORKER)
         return worker.replace("const VERSION = '';", f"const VERSION = {json.dumps(self._version)};", 1).replace(
             "const FILES = [];", f"const FILES = {json.dumps(kept)};", 1
@@ -227,9 +218,8 @@ class Pages:
 
     def _with_versions(self, html: str, names: frozenset[str]) -> str:
         def versioned(match: re.Match[str]) -> str:
-            if match["name"] not in names:
-                return match[0]
-            return f'{match["before"]}/-/{self._version}/{match["name"]}"'
+            is_ours = match["name"] in names
+            return f'{match["before"]}/-/{self._version}/{match["name"]}"' if is_ours else match[0]
 
         return _REFERENCE.sub(versioned, html)
 

@@ -1,7 +1,4 @@
-"""Middleware for all requests: request id, Host check, limits, headers, log line and metrics.
-
-Turns exceptions into answers. Independent of the routes' meaning.
-"""
+"""Middleware for all requests: request id, Host check, limits, headers, log line, metrics and answers to errors."""
 
 import asyncio
 import logging
@@ -11,7 +8,7 @@ from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from bridge.auth import login
 from bridge.auth.login import Authenticator
@@ -71,15 +68,6 @@ class SecurityMiddleware:
         self._strangers_lines = TokenBucket(_STRANGERS_LINES_PER_SECOND, _STRANGERS_LINES_AT_ONCE)
         self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if is_secure else {})
 
-    def middleware(self) -> Middleware:
-        """Return the middleware."""
-
-        @web.middleware
-        async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._around(request, handler)
-
-        return around
-
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add headers, as an `on_response_prepare` signal. The model proxy's answers stay unchanged."""
         request[_BEGUN_AS] = response.status
@@ -89,21 +77,20 @@ class SecurityMiddleware:
                 if name not in response.headers or name == "Server":
                     response.headers[name] = value
 
-    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    @web.middleware
+    async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Check, answer and log a request, as a middleware."""
         request[REQUEST_ID] = secrets.token_hex(8)
         began = time.monotonic()
         status = 499
-        slow = None
-        if not (request.content.is_eof() or _is_models(request)):
-            slow = asyncio.get_running_loop().call_later(self._body_seconds, _give_up, request)
+        slow = asyncio.get_running_loop().call_later(self._body_seconds, _give_up, request)
         try:
             response = await self._answer(request, handler)
             status = response.status
             return response
         finally:
             # Also after a disconnect, which cancels the handler or breaks the connection: status 499.
-            if slow is not None:
-                slow.cancel()
+            slow.cancel()
             if request.get(_BEGUN_AS) == HTTPStatus.SWITCHING_PROTOCOLS:
                 # However the WebSocket ended.
                 status = HTTPStatus.SWITCHING_PROTOCOLS
@@ -125,26 +112,15 @@ class SecurityMiddleware:
             # The database itself logs that it is away, once.
             if _BEGUN_AS in request:
                 raise ConnectionResetError("an answer that has begun cannot be replaced") from None
-            return messages.page(
-                request,
-                503,
-                "The database is unreachable",
-                "Nothing is lost. Try again in a moment.",
-                code="database_away",
-                headers={"Retry-After": "2"},
-            )
+            words = "Nothing is lost. Try again in a moment."
+            return messages.page(request, 503, "The database is unreachable", words, code="database_away")
         except Exception as error:
             # A bug must neither end the connection without an answer nor reveal its message.
             log.exception("a request failed", extra={"request_id": request[REQUEST_ID], "route": _route(request)})
             if _BEGUN_AS in request:
                 raise ConnectionResetError("an answer that has begun cannot be replaced") from error
-            return messages.page(
-                request,
-                500,
-                "Something went wrong here",
-                f"Whoever runs this bridge finds it in the bridge's log as {request[REQUEST_ID]}.",
-                code="internal",
-            )
+            words = f"Whoever runs this bridge finds it in the bridge's log as {request[REQUEST_ID]}."
+            return messages.page(request, 500, "Something went wrong here", words, code="internal")
 
     def _may_name(self, request: web.Request) -> bool:
         """Return whether the request's Host is allowed: a name of this bridge, or any host in a forwarded request."""
@@ -163,17 +139,8 @@ class SecurityMiddleware:
             if self._strangers_lines.wait(1) > 0:
                 return
             self._strangers_lines.take(1)
-        log.info(
-            "answered",
-            extra={
-                "request_id": request[REQUEST_ID],
-                "method": method,
-                "route": route,
-                "status": status,
-                "duration_ms": round(seconds * 1000, 1),
-                **known,
-            },
-        )
+        asked = {"request_id": request[REQUEST_ID], "method": method, "route": route, "status": status}
+        log.info("answered", extra={**asked, "duration_ms": round(seconds * 1000, 1), **known})
 
 
 def _route(request: web.Request) -> str:
@@ -188,7 +155,8 @@ def _is_models(request: web.Request) -> bool:
 
 
 def _give_up(request: web.Request) -> None:
-    if not request.content.is_eof():
+    """End a body that does not arrive; the model proxy has its own limits."""
+    if not (request.content.is_eof() or _is_models(request)):
         request.content.set_exception(web.HTTPRequestTimeout(headers={"Connection": "close"}))
 
 
@@ -199,14 +167,6 @@ def _refusal(request: web.Request, refused: messages.AnsweredError | web.HTTPExc
     if isinstance(refused, web.HTTPNotFound):
         return messages.page(request, 404, "There is nothing here", code="not_found")
     if isinstance(refused, web.HTTPRequestEntityTooLarge):
-        response = messages.page(
-            request,
-            413,
-            "This request is too large",
-            f"A request may have up to {MAX_BODY_BYTES >> 20} MiB.",
-            code="request_too_large",
-        )
-        response.force_close()
-        return response
+        return messages.too_large(request, MAX_BODY_BYTES)
     kept = {name: refused.headers[name] for name in ("Allow", "Connection") if name in refused.headers}
     return messages.page(request, refused.status, refused.reason, code="refused", headers=kept)

@@ -1,12 +1,12 @@
 """Routing of sprite requests: answered here if this bridge owns the sprite, else forwarded to its owner.
 
-One table lists these routes and their credentials. Here the person is only identified, to find their sprite's owner.
-The owning bridge's endpoint authorizes the request. The local endpoint answers requests without valid credentials. A
-single bridge needs none of this.
+Here the person is only identified, to find their sprite's owner, whose endpoint authorizes the request. The local
+endpoint answers requests without valid credentials. A single bridge needs none of this.
 """
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from aiohttp import HttpVersion11, hdrs, web
@@ -48,34 +48,23 @@ DOORS: Final[dict[str, _By]] = {
 ROUTES: Final = frozenset(path.replace(":.+", "") for path in DOORS)
 #: The sprite may change its owner during the first attempt; one retry is enough for that.
 _LOOKS = 2
+_UNREACHABLE = "Your agent cannot be reached now"
 
 
+@dataclass(frozen=True, slots=True)
 class OwnerRouter:
     """Forward requests to the bridge that owns the sprite: pass `guarded(routes)` to the application."""
 
-    def __init__(
-        self,
-        authenticator: Authenticator,
-        tokens: PersonTokens,
-        ownership: Ownership,
-        hops: forward.Hops,
-        seal: forward.RequestSigner | None,
-        revocations: Revocations,
-    ) -> None:
-        self._authenticator = authenticator
-        self._tokens = tokens
-        self._ownership = ownership
-        self._hops = hops
-        self._seal = seal
-        self._revocations = revocations
+    authenticator: Authenticator
+    tokens: PersonTokens
+    ownership: Ownership
+    hops: forward.Hops
+    seal: forward.RequestSigner | None
+    revocations: Revocations
 
     def guarded(self, routes: Sequence[web.RouteDef]) -> list[web.RouteDef]:
         """Return the routes, with those in DOORS wrapped to be answered by the sprite's owner."""
         return [self._route(route) if route.path in DOORS else route for route in routes]
-
-    async def end_all(self) -> None:
-        """Close forwarded WebSockets because the bridge stops."""
-        await self._hops.end_all()
 
     async def for_person(self, request: web.Request, person: str, handler: Handler) -> web.StreamResponse:
         """Answer a request from the control socket, here or by forwarding it to the sprite's owner."""
@@ -94,15 +83,12 @@ class OwnerRouter:
         return web.RouteDef(route.method, route.path, cross, {**route.kwargs, "expect_handler": _expect})
 
     async def _recognised(self, request: web.Request, by: _By) -> forward.ForwardedIdentity | None:
-        """Return the person and credential, or None if the endpoint itself has to refuse.
-
-        `by` is the kind of credential that the endpoint accepts.
-        """
+        """Return the person and credential, or None if the endpoint, which accepts `by`, itself has to refuse."""
         token = bearer(request)
         if token is None:
-            caller = None if by == "token" else await self._authenticator.browser(request)
+            caller = None if by == "token" else await self.authenticator.browser(request)
             return None if caller is None else forward.ForwardedIdentity(caller.person, "session", caller.way_in)
-        holder = None if by == "cookie" else await self._tokens.holder(token)
+        holder = None if by == "cookie" else await self.tokens.holder(token)
         if holder is None or (by == "anything" and holder.scopes is not None):
             return None
         return forward.ForwardedIdentity(holder.person, "token", holder.key.hex(), holder.label, holder.scopes)
@@ -119,28 +105,25 @@ class OwnerRouter:
             try:
                 owner = await self._owner(passed.person, is_sure=look > 0)
                 if owner is None:
-                    with self._ownership.using(passed.person):
+                    with self.ownership.using(passed.person):
                         return await handler(request)
                 hop = forward.ForwardHeader(passed, owner.epoch, request[REQUEST_ID])
-                return await self._hops.passed_on(request, owner, hop, self._authenticator.address(request))
+                return await self.hops.passed_on(request, owner, hop, self.authenticator.address(request))
             except (forward.LookAgainError, NotOwnedError) as error:
                 fault = error
             except forward.HopError as error:
-                return _failed(request, error.status, error.code, str(error))
+                return messages.page(request, error.status, _UNREACHABLE, str(error), code=error.code)
         if web.WebSocketResponse().can_prepare(request).ok:
             # Pages and terminals get status updates over the socket and reconnect when asked to.
             return await handler(request)
-        return _failed(request, 503, "unavailable", str(fault))
+        return messages.page(request, 503, _UNREACHABLE, str(fault), code="unavailable")
 
     async def _owner(self, sprite: str, *, is_sure: bool) -> Owner | None:
-        """Return the other bridge that owns the sprite, or None once this one does.
-
-        Unless `is_sure`, the cached owner counts.
-        """
-        if not is_sure and (owner := await self._ownership.owner_of(sprite)) is not None:
+        """Return the other bridge that owns the sprite (unless `is_sure`, the cached one), None once this one does."""
+        if not is_sure and (owner := await self.ownership.owner_of(sprite)) is not None:
             return owner
         try:
-            await self._ownership.own(sprite)
+            await self.ownership.own(sprite)
         except OwnedElsewhere as elsewhere:
             return Owner(elsewhere.address, elsewhere.epoch)
         return None
@@ -149,21 +132,21 @@ class OwnerRouter:
 
     async def _taken(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a request forwarded by another bridge. Never forwards it again."""
-        if self._seal is None:
+        if self.seal is None:
             return _refused(request, "unsigned")
         try:
-            hop = self._seal.opened(request.method, forward.target_of(request), request.headers)
+            hop = self.seal.opened(request.method, forward.target_of(request), request.headers)
         except forward.HopRefusedError as refused:
             return _refused(request, refused.reason)
         person = hop.passed.person
         request[PERSON], request[REQUEST_ID] = person, hop.request_id
-        if not self._ownership.holds(person) or self._ownership.epoch(person) != hop.epoch:
+        if not self.ownership.holds(person) or self.ownership.epoch(person) != hop.epoch:
             return _refused(request, "not-owner")
-        if not await self._revocations.is_good(hop.passed):
+        if not await self.revocations.is_good(hop.passed):
             return messages.page(request, 401, "You were logged out", "Please log in again.", code="unauthorized")
         request[forward.PASSED] = hop.passed
         await _go_on(request)
-        with self._ownership.using(person):
+        with self.ownership.using(person):
             return await handler(request)
 
 
@@ -184,17 +167,11 @@ async def _go_on(request: web.Request) -> None:
     request.writer.output_size = 0
 
 
-def _failed(request: web.Request, status: int, code: str, words: str) -> web.Response:
-    headers = {"Retry-After": "2"} if code == "unavailable" else {}
-    return messages.page(request, status, "Your agent cannot be reached now", words, code=code, headers=headers)
-
-
 def _refused(request: web.Request, reason: forward.Refusal) -> web.Response:
     """Return the refusal for another bridge, which translates it for its client."""
+    status, title = 403, "This request does not come from a known bridge"
     if reason == "not-owner":
         status, title = 421, "This bridge does not have that sprite"
-    else:
-        status, title = 403, "This request does not come from a known bridge"
     response = messages.page(request, status, title, code=reason.replace("-", "_"), headers={forward.ANSWER: reason})
     if not request.content.is_eof():
         response.force_close()

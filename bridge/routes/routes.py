@@ -35,10 +35,7 @@ _HEARTBEAT_SECONDS = 30.0
 
 
 class Readiness:
-    """Whether the bridge accepts connections: not before everything is open, and not while it stops.
-
-    `is_well` returns whether the bridge can write its data; probes check it, too.
-    """
+    """Whether the bridge accepts connections, and a function that returns whether it can write its data."""
 
     def __init__(self, is_well: Callable[[], bool]) -> None:
         self.is_ready = False
@@ -79,8 +76,8 @@ class Routes:
             web.get("/", self._index, allow_head=False),
             # Scanners and link previews use HEAD, which must not use the link up.
             web.get("/login", self._authenticator.login, allow_head=False),
-            web.post("/login", self._change_person),
-            web.post("/logout", self._logout),
+            web.post("/login", partial(self._leaving, answer=self._authenticator.change_person)),
+            web.post("/logout", partial(self._leaving, answer=self._authenticator.logout)),
             web.get("/ws", self._socket, allow_head=False),
             web.get("/ws/why", self._why, allow_head=False),
             web.get("/files/{path:.+}", self._file, allow_head=False),
@@ -95,20 +92,15 @@ class Routes:
         """Serve a WebSocket of an authenticated person. Revoking `way_in`, the hash of a session or token, ends it."""
         request[PERSON] = person
         if not self._readiness.is_ready:
-            return messages.page(request, 503, "The bridge is stopping", code="stopping", headers={"Retry-After": "2"})
+            return messages.page(request, 503, "The bridge is stopping", code="stopping")
         if not self._open_sockets.may_enter(person):
-            return messages.page(
-                request, 429, f"{_TOO_MANY} are open at once", "Close one of them.", code="too_many_connections"
-            )
+            title = f"{_TOO_MANY} are open at once"
+            return messages.page(request, 429, title, "Close one of them.", code="too_many_connections")
         websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_SECONDS, max_msg_size=MAX_MESSAGE_BYTES, compress=False)
         if not websocket.can_prepare(request).ok:
-            return messages.page(
-                request,
-                426,
-                "This address speaks WebSocket only",
-                code="websocket_only",
-                headers={"Upgrade": "websocket"},
-            )
+            upgrade = {"Upgrade": "websocket"}
+            title = "This address speaks WebSocket only"
+            return messages.page(request, 426, title, code="websocket_only", headers=upgrade)
         with self._open_sockets.inside(person, way_in, websocket) as visitor:
             await websocket.prepare(request)
             await self._people.seen(person)
@@ -127,18 +119,13 @@ class Routes:
         await self._authenticator.renew(response, caller)
         return response
 
-    async def _change_person(self, request: web.Request) -> web.StreamResponse:
+    async def _leaving(self, request: web.Request, answer: Handler) -> web.StreamResponse:
+        """Answer a login or logout. If it succeeds, end the browser's previous session and its WebSockets."""
         left = await self._authenticator.browser(request)
-        response = await self._authenticator.change_person(request)
-        if left is not None and left.session is not None and _goes_on(response):
+        response = await answer(request)
+        is_done = response.status == web.HTTPSeeOther.status_code
+        if is_done and left is not None and left.session is not None:
             await self._people.end_session(left.session)
-            await self._open_sockets.end_way_in(left.person, login.way_in_of(left.session))
-        return response
-
-    async def _logout(self, request: web.Request) -> web.StreamResponse:
-        left = await self._authenticator.browser(request)
-        response = await self._authenticator.logout(request)
-        if left is not None and left.session is not None and _goes_on(response):
             await self._open_sockets.end_way_in(left.person, login.way_in_of(left.session))
         return response
 
@@ -152,7 +139,7 @@ class Routes:
         words = "" if self._readiness.is_ready else "The bridge is starting, or stopping."
         if caller is not None and not self._open_sockets.may_enter(caller.person):
             words = f"{_TOO_MANY} of yours are open at once: close one of them."
-        return web.json_response({"message": words}, headers={"Cache-Control": "no-store"})
+        return messages.as_json({"message": words})
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         caller = await self._authenticator.known(request)
@@ -164,42 +151,30 @@ class Routes:
     async def _readyz(self, _request: web.Request) -> web.Response:
         if not self._readiness.is_ready:
             return web.Response(status=503, text="stopping\n")
+        is_well = self._readiness.is_well()
         try:
             # Detects a broken disk or an unreachable server.
             await self._database.answer()
         except (DatabaseAwayError, TimeoutError):
             return web.Response(status=503, text="the database is unreachable\n")
         except DatabaseError:
-            return web.Response(status=503, text="the disk cannot be written to\n")
-        if not self._readiness.is_well():
+            is_well = False
+        if not is_well:
             return web.Response(status=503, text="the disk cannot be written to\n")
         return web.Response(text="ready\n")
 
     async def _scrape(self, request: web.Request) -> web.Response:
-        if not (self._metrics_open or self._has_operator_token(request)):
-            return messages.page(
-                request,
-                403,
-                "The metrics are for whoever runs this bridge",
-                "Send `Authorization: Bearer` with the token in `run/operator-token` of the bridge's data folder.",
-                code="forbidden",
-            )
+        token, expected = login.bearer(request), self._operator_token.encode()
+        is_operator = token is not None and hmac.compare_digest(token.encode(errors="surrogateescape"), expected)
+        if not (self._metrics_open or is_operator):
+            title = "The metrics are for whoever runs this bridge"
+            words = "Send `Authorization: Bearer` with the token in `run/operator-token` of the bridge's data folder."
+            return messages.page(request, 403, title, words, code="forbidden")
         return web.Response(body=await self._metrics.text(), headers={"Content-Type": self._metrics.content_type})
 
-    def _has_operator_token(self, request: web.Request) -> bool:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return False
-        return hmac.compare_digest(token.encode(errors="surrogateescape"), self._operator_token.encode())
 
-
-def _goes_on(response: web.StreamResponse) -> bool:
-    """Return whether the response is a redirect, which means success."""
-    return response.status == web.HTTPSeeOther.status_code
-
-
-#: A person's choices, and the offer that each requires; see LinkState.
-_OFFERED: Final = {"restore": None, "over": "choose", "keep": "choose"}
+#: A person's choices. All but the first require the offer "choose"; see LinkState.
+_CHOICES: Final = ("restore", "over", "keep")
 
 
 class Restoring:
@@ -236,29 +211,23 @@ class Restoring:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             caller = await authenticator.known(request, acts=True)
-            request[PERSON] = caller.person
             try:
                 done = await self.asked_by(caller.person, request.query.get("how", "restore"))
             except RestoreRefusedError as error:
                 return messages.page(request, 409, "Nothing was restored", str(error), code="refused")
             except (HostError, StoreError, NotOwnedError) as error:
                 return messages.page(request, 503, "The agent could not be restored", str(error), code="unavailable")
-            said = {"message": done.words, "left_out": done.left_out}
-            return web.json_response(said, headers={"Cache-Control": "no-store"})
+            return messages.as_json({"message": done.words, "left_out": done.left_out})
 
         return answer
 
     async def asked_by(self, person: str, how: str) -> Restored:
-        """Restore a person's sprite, or keep it as it is, as `how` says.
-
-        Raises RestoreRefusedError if the person's page does not offer that now.
-        """
-        if how not in _OFFERED:
-            raise RestoreRefusedError(f"`how` must be {', '.join(_OFFERED)}, or missing.")
-        offered, room = _OFFERED[how], self._relay.room_of(person)
-        if offered is not None and (room is None or room.offer != offered):
+        """Restore a person's sprite, or keep it. Raises RestoreRefusedError if the page does not offer that now."""
+        if how not in _CHOICES:
+            raise RestoreRefusedError(f"`how` must be {', '.join(_CHOICES)}, or missing.")
+        room = self._relay.room_of(person)
+        if how != "restore" and (room is None or room.offer != "choose"):
             raise RestoreRefusedError("Your agent needs no restore at the moment. Nothing was changed.")
         if how == "keep":
             return Restored(await self.restorer.go_on(person))
-        asked = Asked(person, over=offered is not None)
-        return await self.restore(person, asked, lambda _phase, _words: None)
+        return await self.restore(person, Asked(person, over=how == "over"), lambda _phase, _words: None)

@@ -31,26 +31,29 @@ def set_up(file: Path) -> None:
 
     On a terminal only warnings are shown, in readable lines, and everything goes to the file.
     """
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
-    handlers[0].setFormatter(JsonLines())
     if sys.stderr.isatty():
-        handlers[0].setFormatter(PlainLines())
-        handlers[0].setLevel(logging.WARNING)
-        handlers.append(_in_file(file))
-    _use(handlers)
+        _use(_warnings(), _in_file(file))
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(JsonLines())
+        _use(handler)
 
 
 def set_up_for_an_editor() -> None:
     """Log warnings to stderr in readable lines, where an editor shows the errors of its agents."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PlainLines())
-    handler.setLevel(logging.WARNING)
-    _use([handler])
+    _use(_warnings())
 
 
 def set_up_silently(file: Path) -> None:
     """Log everything to the file, for a program that owns the terminal."""
-    _use([_in_file(file)])
+    _use(_in_file(file))
+
+
+def _warnings() -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainLines())
+    handler.setLevel(logging.WARNING)
+    return handler
 
 
 def _in_file(file: Path) -> logging.Handler:
@@ -60,7 +63,7 @@ def _in_file(file: Path) -> logging.Handler:
     return handler
 
 
-def _use(handlers: list[logging.Handler]) -> None:
+def _use(*handlers: logging.Handler) -> None:
     logging.basicConfig(handlers=handlers, level=logging.WARNING, force=True)
     for name in _OURS:
         logging.getLogger(name).setLevel(logging.INFO)
@@ -100,11 +103,8 @@ class PlainLines(logging.Formatter):
 
 def _words(record: logging.LogRecord) -> str:
     # Only the constant part of a library's message: its arguments may be private.
-    return record.getMessage() if _is_ours(record) else str(record.msg)
-
-
-def _is_ours(record: logging.LogRecord) -> bool:
-    return record.name.partition(".")[0] in _OURS
+    is_ours = record.name.partition(".")[0] in _OURS
+    return record.getMessage() if is_ours else str(record.msg)
 
 
 def _places(record: logging.LogRecord) -> list[str]:

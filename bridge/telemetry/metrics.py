@@ -1,9 +1,9 @@
 """Metrics for Prometheus: names and numbers only; each bridge has its own registry."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,14 +19,14 @@ PROBE_SECONDS = 0.7
 class Probe(Generic[_T]):
     """Share one call of `ask` among all callers that wait for its result at the same time."""
 
-    def __init__(self, ask: Callable[[], Awaitable[_T]]) -> None:
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, _T]]) -> None:
         self._ask = ask
         self._task: asyncio.Task[_T] | None = None
 
     async def answer(self) -> _T:
         """Return the result of `ask`, or raise its error. Raise TimeoutError if that takes too long."""
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._asked(), name="probe")
+            self._task = asyncio.create_task(self._ask(), name="probe")
             # Retrieve the error of a late answer, so that asyncio does not log it.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         task = self._task
@@ -35,9 +35,6 @@ class Probe(Generic[_T]):
             raise TimeoutError
         return task.result()
 
-    async def _asked(self) -> _T:
-        return await self._ask()
-
 
 #: Seconds, from a cached file to a long streamed answer of a model.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -45,7 +42,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 #: Source of a module's figures, called at each scrape: `{name: value}`, counted since the start.
 Figures = Callable[[], Mapping[str, float]]
 #: The same for a module that must wait for its figures.
-AwaitedFigures = Callable[[], Awaitable[Mapping[str, float]]]
+AwaitedFigures = Callable[[], Coroutine[Any, Any, Mapping[str, float]]]
 
 
 class Metrics:
@@ -102,9 +99,6 @@ class _Told(Collector):
     def __init__(self, make: Callable[[], GaugeMetricFamily | CounterMetricFamily], figures: Figures) -> None:
         self._make = make
         self._figures = figures
-
-    def describe(self) -> Iterable[Metric]:
-        return [self._make()]
 
     def collect(self) -> Iterable[Metric]:
         family = self._make()

@@ -39,7 +39,7 @@ async def listening(tmp_path: Path) -> AsyncIterator[socket.socket]:
         with bound("127.0.0.1", 0) as listener:
             authenticator = Authenticator(Settings(), People(database), b"key", listener.getsockname()[1])
             edge = SecurityMiddleware(authenticator, Metrics(), is_secure=False, body_seconds=MOMENT)
-            application = web.Application(middlewares=[edge.middleware()])
+            application = web.Application(middlewares=[edge.around])
             application.add_routes([web.post("/reads", reads), web.get("/fails", fails)])
             async with served(application, listener, asyncio.Event().set, idle_seconds=MOMENT):
                 yield listener

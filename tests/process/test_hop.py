@@ -275,7 +275,7 @@ async def test_ownership_change_resends_body_to_new_owner(tmp_path: Path) -> Non
     """The sprite moves between the lookup and the request, so the whole body is sent again."""
     async with two(tmp_path, told) as stage:
         asked: list[str] = []
-        real = stage.other.owner_router._ownership.own
+        real = stage.other.owner_router.ownership.own
 
         async def own(sprite: str) -> Any:
             asked.append(sprite)
@@ -284,7 +284,7 @@ async def test_ownership_change_resends_body_to_new_owner(tmp_path: Path) -> Non
 
         async with open_database(tmp_path / "third.db") as database, entrance(database, Places(), door(told)) as third:
             stage.places.at["ada"] = (third.url, 1)
-            stage.other.owner_router._ownership.own = own  # type: ignore[method-assign]
+            stage.other.owner_router.ownership.own = own  # type: ignore[method-assign]
             async with stage.ask("POST", data=b"b" * 300_000) as response:
                 assert (response.status, len((await response.json())["body"])) == (200, 300_000)
             assert asked == ["ada"]

@@ -261,7 +261,7 @@ async def test_stopping_bridge_closes_forwarded_sockets(tmp_path: Path) -> None:
 
     async with raw_owner(tmp_path, act) as stage, raw_client(stage) as (reader, writer):
         assert await reader.readexactly(len(text("whole"))) == text("whole")
-        ending = asyncio.create_task(stage.other.owner_router.end_all())
+        ending = asyncio.create_task(stage.other.owner_router.hops.end_all())
         said = closed(WSCloseCode.GOING_AWAY, "the bridge stops")
         assert await reader.readexactly(len(said)) == said
         # The client's close frame completes the closing handshake.
