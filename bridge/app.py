@@ -19,7 +19,7 @@ import aiohttp
 from aiohttp import web
 
 from bridge.admin import control
-from bridge.admin.operator_actions import Acts, Audit, Inside, Operations, acts_of, people_of
+from bridge.admin.operator_actions import Acts, Audit, Inside, Operations, people_of
 from bridge.admin.operator_api import OperatorApi, OperatorPage, OwnRoutes, RunningApi
 from bridge.admin.status import Overview, Running, slow_by_sprite
 from bridge.api.routes import Doors
@@ -143,7 +143,7 @@ async def running(
         )
         operations = Operations(
             people,
-            acts_of(settings, database, inside),
+            Acts(people, Audit(database), inside),
             host,
             ownership,
             overview,
@@ -271,7 +271,7 @@ async def operated(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
         )
         operations = Operations(
             people,
-            acts_of(settings, database),
+            Acts(people, Audit(database)),
             host,
             ownership,
             overview,

@@ -1,29 +1,8 @@
 """Control socket of a running bridge, for its owner's programs on the same machine: a Unix socket only they can open.
 
 `DATA/run/bridge.sock`, mode 0600 in a folder of mode 0700. It requires no token, so none is on disk; instead it checks
-that the program is not an agent's (`refusal`). It speaks HTTP:
-
-    GET    /ws?person=NAME      the WebSocket of `GET /ws`, as that person (default: local)
-    GET    /status              {"sprites": [...]}, see status.py
-    GET    /model               {"offline"}: whether the built-in demo model answers
-    GET    /users               {"users": [...]}
-    POST   /users/NAME          {"link", "token"}: adds a person        /users/NAME/restore: the same, after a revoke
-    POST   /users/NAME/link     {"link"}
-    DELETE /users/NAME          {}
-    PUT    /users/NAME/role     {"role"} -> {"has_changed"}
-    GET    /users/NAME/tokens   {"tokens": [{"label", "scopes", "created_at", "used_at"}]}
-    POST   /users/NAME/tokens   {"label", "scopes"} -> {"token", "secret"}
-    DELETE /users/NAME/tokens/LABEL   {}
-    GET, POST  /users/NAME/connections, and below it: as /connections for the person's page (docs/connections.md)
-    GET    /audit?since=TIME    {"entries"}, see operator_actions.py; TIME in Unix seconds
-    POST   /audit               {"action", "subject"}: records what a command does to the store itself
-    POST   /deploy/NAME         JSON lines {"phase", "words"}, the last one {"phase": "done" | "failed", "words"}
-    GET    /export/NAME         the person's whole workspace as a ZIP file; cut off if it is incomplete
-                                ?from=machine|store&as_of=UNIX_SECONDS&leave_out_damaged
-                                X-Archive-As-Of: of the replica, with its time
-    POST   /restore/NAME        ?as_of=UNIX_SECONDS&over&leave_out_damaged; as /deploy/NAME
-
-An error is `{"error": {"code", "message"}}`; the message is for people.
+that the program is not an agent's (`refusal`). It speaks HTTP: `operator_api` has the routes. An error is
+`{"error": {"code", "message"}}`; the message is for people.
 """
 
 import asyncio
@@ -37,7 +16,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import aiohttp
 
@@ -66,10 +45,7 @@ def socket_of(run: Path) -> Path:
 
 @contextmanager
 def listening_socket(run: Path) -> Iterator[socket.socket]:
-    """Yield the listening socket and remove it at the end.
-
-    The caller owns the folder, so an existing socket is stale.
-    """
+    """Yield the listening socket and remove it at the end. The caller owns the folder: an existing socket is stale."""
     path = run / "bridge.sock"
     _remove(path)
     if len(os.fsencode(path)) > _LONGEST_PATH:
@@ -96,10 +72,7 @@ def _remove(path: Path) -> None:
 
 @asynccontextmanager
 async def control_session(run: Path, **options: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    """Yield an HTTP session to the running bridge, for addresses below http://bridge/; `options` are aiohttp's.
-
-    Raise NoBridgeError if none answers.
-    """
+    """Yield an HTTP session to the running bridge; `options` are aiohttp's. Raise NoBridgeError if none answers."""
     path = socket_of(run)
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
@@ -118,10 +91,7 @@ async def control_session(run: Path, **options: Any) -> AsyncIterator[aiohttp.Cl
 async def ask(
     session: aiohttp.ClientSession, method: str, path: str, body: object = None, *, seconds: float = 30.0
 ) -> Any:
-    """Send a request to the running bridge's control socket and return the JSON answer.
-
-    Raise ControlError with the bridge's message if the bridge refuses the request.
-    """
+    """Send a request to the control socket and return the JSON answer. Raise ControlError with the bridge's message."""
     try:
         async with asyncio.timeout(seconds), session.request(method, path, json=body) as response:
             answer = await response.json()
@@ -149,19 +119,11 @@ _SPRITE: Final = b"\0-m\0sprite\0serve\0"
 _AGENT_FOLDER: Final = (b"CLAUDE_CONFIG_DIR=", b"/.os/run/claude")
 
 
-class Connection(Protocol):
-    """A connected socket's `getsockopt`, for `refusal`: asyncio passes on only a part of a socket's interface."""
-
-    def getsockopt(self, level: int, name: int, size: int = 0, /) -> int | bytes:
-        """Return a socket option, as `socket.getsockopt` does."""
-
-
-def refusal(connection: Connection) -> str | None:
+def refusal(connection: socket.socket) -> str | None:
     """Return why the connected program is refused, as a message for people, or None if it is not."""
     if sys.platform != "linux":
         return None
-    credentials = connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size)
-    pid, user, _ = _CREDENTIALS.unpack(bytes(credentials))
+    pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(_SOL_SOCKET, _SO_PEERCRED, _CREDENTIALS.size))
     if user != os.geteuid():
         return OTHERS
     try:
@@ -182,9 +144,7 @@ def _is_agents(pid: int) -> bool:
         return False
     if _namespace(pid) != _namespace(us):
         return True
-    if _has_no_new_privileges(pid) and not _has_no_new_privileges(us):
-        return True
-    if _has_agents_environment(pid) and not _has_agents_environment(us):
+    if any(has(pid) and not has(us) for has in (_has_no_new_privileges, _has_agents_environment)):
         return True
     # A bridge that an agent runs answers that agent's programs. Its sprites' detached programs are below it.
     ours, line = set(_line(us)), list(_line(pid))
@@ -226,11 +186,10 @@ def _is_sprite(pid: int) -> bool:
     return _SPRITE in (_PROC / str(pid) / "cmdline").read_bytes()
 
 
-def _lives(connection: Connection) -> bool:
+def _lives(connection: socket.socket) -> bool:
     """Return whether the process that opened the connection still runs; True where the kernel cannot tell."""
     with suppress(OSError):
         descriptor = connection.getsockopt(_SOL_SOCKET, _SO_PEERPIDFD)
-        assert isinstance(descriptor, int)  # noqa: S101 - no size was given
         try:
             ended = select.poll()
             ended.register(descriptor, select.POLLIN)

@@ -1,12 +1,11 @@
 """Actions of operators on people, each recorded in the audit log: actor, time, action, subject.
 
-The command line, the control socket and the page use them. The log (table `audit`) is append-only and never contains
-secrets; `python -m bridge audit` shows it. A short action is logged when it was done, a long one before anything is
-changed or given out.
+The log (table `audit`) is append-only and never contains secrets. A short action is logged when it was done, a long one
+before anything is changed or given out.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +19,6 @@ from bridge.cluster.ownership import Ownership
 from bridge.config import Settings
 from bridge.db.database import Database, Transaction, in_snapshot, in_transaction
 from bridge.providers.provider import Host, Report
-from bridge.replicas.restore import moment
 from bridge.routes.routes import Restoring
 from sprite.common import own_secrets
 
@@ -55,7 +53,11 @@ class Audit:
     @in_transaction
     def note(self, tx: Transaction, actor: str, action: str, subject: str, /, **detail: Detail) -> None:
         """Append an entry to the audit log; `detail` is more information for readers. Raise DatabaseError."""
-        text = _written(detail)
+        cut = {
+            name: own_secrets.without(value)[:_MOST_CHARACTERS] if isinstance(value, str) else value
+            for name, value in detail.items()
+        }
+        text = msgspec.json.encode(cut, order="sorted").decode()
         number = tx.execute("SELECT coalesce(max(id), 0) + 1 AS next FROM audit").fetchone()["next"]
         at = float(tx.execute("SELECT db_now() AS at").fetchone()["at"])
         line = (number, at, actor, action, own_secrets.without(subject)[:_MOST_CHARACTERS], text)
@@ -68,26 +70,9 @@ class Audit:
         return [_entry(row) for row in reversed(rows)]
 
 
-def _written(detail: Mapping[str, Detail]) -> str:
-    cut = {
-        name: own_secrets.without(value)[:_MOST_CHARACTERS] if isinstance(value, str) else value
-        for name, value in detail.items()
-    }
-    return msgspec.json.encode(cut, order="sorted").decode()
-
-
 def _entry(row: Any) -> Entry:
     detail = msgspec.json.decode(row["detail_json"], type=dict[str, Any])
     return Entry(row["id"], row["at"], row["actor"], row["action"], row["subject"], detail)
-
-
-def of_what(at: float | None, left_out: str = "") -> dict[str, Detail]:
-    """Return the details of an export for the audit log: its source, and the parts that are missing.
-
-    `at` is the replica's time in Unix seconds, or None for an export from the machine.
-    """
-    made: dict[str, Detail] = {"left_out": left_out} if left_out else {}
-    return made | ({"of": "the machine"} if at is None else {"of": "the store", "as_of": moment(at)})
 
 
 def told(entry: Entry) -> str:
@@ -189,10 +174,7 @@ class Acts:
         await self._done(actor, "users revoke-token", name, token=label)
 
     async def deploy(self, actor: str, ownership: Ownership, host: Host, name: str, report: Report) -> None:
-        """Update a sprite to the version of this bridge, and start it; `report` receives the progress.
-
-        Raise HostError if that fails, NotOwnedError if another bridge has the sprite.
-        """
+        """Update a sprite to this bridge's version, and start it. Raise HostError, or NotOwnedError."""
         log.info("%s acted: deploy", actor, extra={"person": name})
         await self.audit.note(actor, "deploy", name)
         await ownership.own(name)
@@ -208,8 +190,3 @@ def people_of(settings: Settings, database: Database) -> People:
     """Return the register of people; on a bridge that only this machine reaches, the local person is an operator."""
     is_here = settings.is_loopback and settings.public_url is None
     return People(database, local_operates=is_here, is_alone=bool(settings.own_access))
-
-
-def acts_of(settings: Settings, database: Database, inside: Inside | None = None) -> Acts:
-    """Return the actions of operators; `inside` are the connections of the running bridge."""
-    return Acts(people_of(settings, database), Audit(database), inside)

@@ -6,8 +6,10 @@ The socket serves people, status, deploys, and requests of `bridge chat`.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 from urllib.parse import quote
 
@@ -16,7 +18,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from bridge.admin import control as peer
-from bridge.admin.operator_actions import CLI, EXPORT, Entry, Operations, of_what, told
+from bridge.admin.operator_actions import CLI, EXPORT, Entry, Operations, told
 from bridge.admin.status import Row, ago, damaged_words, estimate, held_by, stored, until
 from bridge.auth.login import Authenticator, Caller
 from bridge.auth.people import Person, Role
@@ -26,11 +28,11 @@ from bridge.config import LOCAL_PERSON
 from bridge.connections.connections import Connections
 from bridge.connections.routes import peoples_routes
 from bridge.db.database import DatabaseError
-from bridge.errors import BridgeError, OperatorError
+from bridge.errors import BridgeError
 from bridge.http import messages
 from bridge.http.messages import Way
 from bridge.providers.provider import HostError, Report
-from bridge.replicas.restore import SAY_OVER, Asked, Source, exported
+from bridge.replicas.restore import SAY_OVER, Asked, Source, exported, moment
 from bridge.replicas.store import StoreError
 from bridge.routes.owner import OwnerRouter
 from bridge.routes.routes import Routes
@@ -59,10 +61,11 @@ class OperatorPage:
         wanted = request.query.get("q", "").strip().lower()
         found = [person for person in await self._operations.people.everyone() if wanted in person.name]
         first = found[:_MOST_SHOWN]
-        rows = await self._operations.overview.rows_of([person for person in first if person.revoked_at is None])
+        admitted = [person for person in first if person.revoked_at is None]
+        rows = {row.sprite: row for row in await self._operations.overview.rows_of(admitted)}
         audit = await self._operations.acts.audit.since(most=_LINES_SHOWN)
-        reached = {person.name: await self._reached(person.name) for person in first}
-        response = page(first, {row.sprite: row for row in rows}, reached, len(found), wanted, audit, time.time())
+        people = [(person, rows.get(person.name), await self._reached(person.name)) for person in first]
+        response = page(people, len(found), wanted, audit, time.time())
         await self._authenticator.renew(response, caller)
         return response
 
@@ -78,44 +81,30 @@ class OperatorPage:
         """Return the caller if it is an operator. Raise AnsweredError for anybody else."""
         caller = await self._authenticator.who_looks(request)
         if await self._operations.people.role(caller.person) != "operator":
-            raise messages.AnsweredError(
-                messages.page(
-                    request,
-                    403,
-                    "This page is for operators",
-                    f"You are logged in as `{caller.person}`, who is not an operator. Whoever runs this bridge "
-                    "can change that:",
-                    f"`python -m bridge users role {caller.person} operator`",
-                    code="not_an_operator",
-                    ways=[Way("Open your own agent", "/")],
-                )
-            )
+            title, ways = "This page is for operators", [Way("Open your own agent", "/")]
+            words = f"You are logged in as `{caller.person}`, who is not an operator."
+            how = f"Whoever runs this bridge can change that: `python -m bridge users role {caller.person} operator`"
+            refusal = messages.page(request, 403, title, words, how, code="not_an_operator", ways=ways)
+            raise messages.AnsweredError(refusal)
         return caller
 
 
 def page(
-    people: Sequence[Person],
-    rows: Mapping[str, Row],
-    connections: Mapping[str, str],
-    matching: int,
-    wanted: str,
-    audit: Sequence[Entry],
-    now: float,
+    people: Sequence[tuple[Person, Row | None, str]], matching: int, wanted: str, audit: Sequence[Entry], now: float
 ) -> web.Response:
-    """Return the operators' page: people, and a status row for each with access. `now` is in Unix seconds.
+    """Return the operators' page. `people` have a status row if they have access, and their connections in words.
 
-    `connections` describes those of each person. `wanted` is the searched part of a name. `matching` people have it,
-    and `people` are the first of them.
+    `wanted` is the searched part of a name. `matching` people have it, and `people` are the first of them. `now` is in
+    Unix seconds.
     """
+    rows = [row for _, row, _ in people if row is not None]
     return messages.document(
         "operator.html",
         "Operator",
         style="operator.css",
-        people=[
-            (person, _facts(person, rows.get(person.name), connections.get(person.name, ""), now)) for person in people
-        ],
-        today_usd=sum(row.today_usd for row in rows.values()),
-        month_usd=sum(row.month_usd for row in rows.values()),
+        people=[(person, _facts(person, row, connections, now)) for person, row, connections in people],
+        today_usd=sum(row.today_usd for row in rows),
+        month_usd=sum(row.month_usd for row in rows),
         matching=matching,
         wanted=wanted,
         audit=audit,
@@ -184,19 +173,15 @@ AS_OF: Final = "X-Archive-As-Of"
 LEFT_OUT: Final = "X-Archive-Left-Out"
 
 
-def _source(text: str | None) -> Source | None:
-    match text:
-        case None | "machine" | "store":
-            return text
-        case _:
-            raise OperatorError("from must be machine or store.")
+class AskedArchive(msgspec.Struct, rename={"source": "from"}):
+    """Query for an archive: its source (None: the best), and its time in Unix seconds (None: the newest)."""
+
+    source: Source | None = None
+    as_of: float | None = None
 
 
-def _moment(text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        raise OperatorError("as_of is not a valid time: give Unix seconds.") from None
+def _asked_archive(request: web.Request) -> AskedArchive:
+    return msgspec.convert(dict(request.query), AskedArchive, strict=False)
 
 
 #: A terminal reconnects whenever its connection was cut; this interval limits the audit lines.
@@ -208,12 +193,6 @@ class AskedToken(msgspec.Struct):
 
     label: str | None
     scopes: list[str] | None
-
-
-class AskedRole(msgspec.Struct):
-    """Body of a request to change a person's role."""
-
-    role: Role
 
 
 class AskedLine(msgspec.Struct):
@@ -230,15 +209,13 @@ class MadeToken(msgspec.Struct):
     secret: str
 
 
+@dataclass(frozen=True)
 class OperatorApi:
     """Handlers for operators' commands on a data folder, whether or not a bridge runs on it."""
 
-    def __init__(
-        self, operations: Operations, connections: Connections, webhook_key: Callable[[], Awaitable[str]]
-    ) -> None:
-        self._operations = operations
-        self._connections = connections
-        self._webhook_key = webhook_key
+    operations: Operations
+    connections: Connections
+    webhook_key: Callable[[], Awaitable[str]]
 
     def application(self) -> web.Application:
         """Return the control socket's application. Any program that `control.refusal` admits may do everything."""
@@ -252,8 +229,8 @@ class OperatorApi:
             web.get("/status", self._status),
             web.get("/notify/key", self._notify_key),
             web.get("/users", self._users),
-            web.post("/users/{name}", self._add),
-            web.post("/users/{name}/restore", self._restore),
+            web.post("/users/{name}", partial(self._admit, act=self.operations.acts.add)),
+            web.post("/users/{name}/restore", partial(self._admit, act=self.operations.acts.restore)),
             web.post("/users/{name}/link", self._link),
             web.delete("/users/{name}", self._revoke),
             web.put("/users/{name}/role", self._change_role),
@@ -265,116 +242,104 @@ class OperatorApi:
             web.post("/deploy/{name}", self._deploy),
             web.get("/export/{name}", self.export, allow_head=False),
             web.post("/restore/{name}", self._restore_agent),
-            *peoples_routes(self._connections, "/users/{name}/connections", self._named, may_run=True),
+            *peoples_routes(self.connections, "/users/{name}/connections", self._named, may_run=True),
         ]
 
     async def _named(self, request: web.Request) -> str:
         name = request.match_info["name"]
-        await self._operations.people.require(name)
+        await self.operations.people.require(name)
         return name
 
     async def _status(self, _request: web.Request) -> web.Response:
-        return messages.as_json({"sprites": await self._operations.overview.rows()})
+        return messages.as_json({"sprites": await self.operations.overview.rows()})
 
     async def _notify_key(self, _request: web.Request) -> web.Response:
-        return messages.as_json({"key": await self._webhook_key()})
+        return messages.as_json({"key": await self.webhook_key()})
 
     async def _users(self, _request: web.Request) -> web.Response:
-        return messages.as_json({"users": await self._operations.people.everyone()})
+        return messages.as_json({"users": await self.operations.people.everyone()})
 
-    async def _add(self, request: web.Request) -> web.Response:
-        link, token = await self._operations.acts.add(CLI, request.match_info["name"])
-        return messages.as_json({"link": self._operations.link_of(link), "token": token})
-
-    async def _restore(self, request: web.Request) -> web.Response:
-        link, token = await self._operations.acts.restore(CLI, request.match_info["name"])
-        return messages.as_json({"link": self._operations.link_of(link), "token": token})
+    async def _admit(self, request: web.Request, act: Callable[[str, str], Awaitable[tuple[str, str]]]) -> web.Response:
+        link, token = await act(CLI, request.match_info["name"])
+        return messages.as_json({"link": self.operations.link_of(link), "token": token})
 
     async def _link(self, request: web.Request) -> web.Response:
-        return messages.as_json(
-            {"link": self._operations.link_of(await self._operations.acts.link(CLI, request.match_info["name"]))}
-        )
+        link = await self.operations.acts.link(CLI, request.match_info["name"])
+        return messages.as_json({"link": self.operations.link_of(link)})
 
     async def _revoke(self, request: web.Request) -> web.Response:
-        await self._operations.acts.revoke(CLI, request.match_info["name"])
+        await self.operations.acts.revoke(CLI, request.match_info["name"])
         return messages.as_json({})
 
     async def _change_role(self, request: web.Request) -> web.Response:
-        asked = msgspec.json.decode(await request.read(), type=AskedRole)
-        return messages.as_json(
-            {"has_changed": await self._operations.acts.change_role(CLI, request.match_info["name"], asked.role)}
-        )
+        asked = msgspec.json.decode(await request.read(), type=dict[str, Role])
+        has_changed = await self.operations.acts.change_role(CLI, request.match_info["name"], asked["role"])
+        return messages.as_json({"has_changed": has_changed})
 
     async def _audit(self, request: web.Request) -> web.Response:
-        return messages.as_json(
-            {"entries": await self._operations.acts.audit.since(float(request.query.get("since", "0")))}
-        )
+        entries = await self.operations.acts.audit.since(float(request.query.get("since", "0")))
+        return messages.as_json({"entries": entries})
 
     async def _note(self, request: web.Request) -> web.Response:
         asked = msgspec.json.decode(await request.read(), type=AskedLine)
-        await self._operations.acts.audit.note(CLI, asked.action, asked.subject)
+        await self.operations.acts.audit.note(CLI, asked.action, asked.subject)
         return messages.as_json({})
 
     async def tokens(self, request: web.Request) -> web.Response:
         """List a person's tokens."""
-        return messages.as_json({"tokens": await self._operations.people.tokens.of(request.match_info["name"])})
+        return messages.as_json({"tokens": await self.operations.people.tokens.of(request.match_info["name"])})
 
     async def make_token(self, request: web.Request) -> web.Response:
         """Create a token for a person's program."""
         name = request.match_info["name"]
         asked = msgspec.json.decode(await request.read(), type=AskedToken)
-        secret, token = await self._operations.acts.make_token(_actor(request), name, asked.label, asked.scopes)
+        secret, token = await self.operations.acts.make_token(_actor(request), name, asked.label, asked.scopes)
         return messages.as_json(MadeToken(token, secret))
 
     async def revoke_token(self, request: web.Request) -> web.Response:
         """Revoke a token of a person's program and close its connections."""
         name, label = request.match_info["name"], request.match_info["label"]
-        await self._operations.acts.revoke_token(_actor(request), name, label)
+        await self.operations.acts.revoke_token(_actor(request), name, label)
         return messages.as_json({})
 
     async def _deploy(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
 
         async def deploy(report: Report) -> str:
-            await self._operations.acts.deploy(CLI, self._operations.ownership, self._operations.host, name, report)
+            await self.operations.acts.deploy(CLI, self.operations.ownership, self.operations.host, name, report)
             return f"{name} is deployed."
 
         return await told_in_steps(request, f"deploy of {name}", deploy)
 
     async def _restore_agent(self, request: web.Request) -> web.StreamResponse:
         name, query = request.match_info["name"], request.query
-        asked = Asked(
-            CLI,
-            _moment(query.get("as_of")),
-            over="over" in query,
-            advice=SAY_OVER,
-            leave_out_damaged="leave_out_damaged" in query,
-        )
+        leaves_out, as_of = "leave_out_damaged" in query, _asked_archive(request).as_of
+        asked = Asked(CLI, as_of, over="over" in query, advice=SAY_OVER, leave_out_damaged=leaves_out)
         try:
-            await self._operations.restoring.restorer.kept_at(name)
+            await self.operations.restoring.restorer.kept_at(name)
         except StoreError as error:
             return messages.page(request, 404, str(error), code="not_found")
 
         async def restore(report: Report) -> str:
-            return (await self._operations.restoring.restore(name, asked, report)).words
+            return (await self.operations.restoring.restore(name, asked, report)).words
 
         return await told_in_steps(request, f"restore for {name}", restore)
 
     async def export(self, request: web.Request) -> web.StreamResponse:
         """Send a person's workspace as a ZIP archive, from the sprite's machine or from the replica."""
-        name = request.match_info["name"]
+        name, asked = request.match_info["name"], _asked_archive(request)
         headers = {"Content-Type": "application/zip", "Content-Disposition": f'attachment; filename="{name}.zip"'}
         async with AsyncExitStack() as stack:
-            stack.enter_context(self._operations.ownership.using(name))
+            stack.enter_context(self.operations.ownership.using(name))
             try:
                 export = await exported(
-                    self._operations.ownership,
-                    self._operations.host,
-                    self._operations.restoring.restorer,
+                    self.operations.ownership,
+                    self.operations.host,
+                    self.operations.restoring.restorer,
                     name,
                     lambda *_: None,
-                    source=_source(request.query.get("from")),
-                    as_of=_moment(request.query.get("as_of")),
+                    source=asked.source,
+                    as_of=asked.as_of,
                     leave_out_damaged="leave_out_damaged" in request.query,
                 )
                 chunks = export.chunks
@@ -388,8 +353,10 @@ class OperatorApi:
                 headers |= {AS_OF: f"{export.as_of:.3f}", LEFT_OUT: quote(export.left_out.words())}
             response = web.StreamResponse(headers=headers)
             # The log must record the export before the client can have all of it.
-            said = of_what(export.as_of, export.left_out.names())
-            await self._operations.acts.audit.note(_actor(request), EXPORT, name, **said)
+            at, left_out = export.as_of, export.left_out.names()
+            said = {"of": "the machine"} if at is None else {"of": "the store", "as_of": moment(at)}
+            said |= {"left_out": left_out} if left_out else {}
+            await self.operations.acts.audit.note(_actor(request), EXPORT, name, **said)
             await response.prepare(request)
             try:
                 while chunk is not None:
@@ -407,46 +374,36 @@ class OperatorApi:
             return response
 
 
+@dataclass(frozen=True)
 class RunningApi(OperatorApi):
     """The handlers of a running bridge, which also serve its owner's terminals."""
 
-    def __init__(
-        self,
-        operations: Operations,
-        connections: Connections,
-        webhook_key: Callable[[], Awaitable[str]],
-        routes: Routes,
-        owner_router: OwnerRouter | None,
-    ) -> None:
-        super().__init__(operations, connections, webhook_key)
-        self._routes = routes
-        self._owner_router = owner_router
-        #: Time of the last audit line for a terminal that acts as a person, by the monotonic clock.
-        self._spoken: dict[str, float] = {}
+    public: Routes
+    owner_router: OwnerRouter | None
+    #: Time of the last audit line for a terminal that acts as a person, by the monotonic clock.
+    spoken: dict[str, float] = field(default_factory=dict)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes of a running bridge's control socket."""
         return [*super().routes(), web.get("/model", self._model), web.get("/ws", self._socket)]
 
     async def _model(self, _request: web.Request) -> web.Response:
-        return messages.as_json({"offline": self._routes.offline_model})
+        return messages.as_json({"offline": self.public.offline_model})
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
         person = request.query.get("person", LOCAL_PERSON)
-        await self._operations.people.require(person)
+        await self.operations.people.require(person)
         now = time.monotonic()
-        if person != LOCAL_PERSON and now - self._spoken.get(person, float("-inf")) > _SPOKEN_SECONDS:
+        if person != LOCAL_PERSON and now - self.spoken.get(person, float("-inf")) > _SPOKEN_SECONDS:
             # Once an hour.
-            await self._operations.acts.audit.note(CLI, "chat as", person)
-            self._spoken[person] = now
+            await self.operations.acts.audit.note(CLI, "chat as", person)
+            self.spoken[person] = now
 
-        async def serve(asked: web.Request) -> web.StreamResponse:
-            return await self._routes.serve_socket(asked, person)
-
+        serve = partial(self.public.serve_socket, person=person)
+        if self.owner_router is None:
+            return await serve(request)
         # By the bridge that has the person's sprite.
-        return await (
-            serve(request) if self._owner_router is None else self._owner_router.for_person(request, person, serve)
-        )
+        return await self.owner_router.for_person(request, person, serve)
 
 
 def _actor(request: web.Request) -> str:
@@ -485,10 +442,7 @@ async def explained(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 class OwnRoutes:
-    """Let people export their own workspace and manage their own tokens.
-
-    The handlers are the operators'. Only a browser's session is accepted, no token.
-    """
+    """The operators' handlers with which people export their workspace and manage their tokens. Takes no tokens."""
 
     def __init__(self, authenticator: Authenticator, api: OperatorApi) -> None:
         self._authenticator = authenticator
@@ -508,9 +462,6 @@ class OwnRoutes:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             request.match_info["name"] = (await admit(request)).person
-            response = await explained(request, handler)
-            if not response.prepared:
-                response.headers["Cache-Control"] = "no-store"
-            return response
+            return await explained(request, handler)
 
         return answer

@@ -25,21 +25,16 @@ _FILES_SECONDS = 5.0
 
 
 class Row(msgspec.Struct):
-    """One sprite in the status. `link` is the relay's state, `clients` counts the open pages and terminals.
+    """One sprite in the status; times are in Unix seconds, costs in US dollars for the current UTC day and month.
 
-    `last_seen_at` is when the sprite last sent a message. If it has sent none since the bridge started, it is the
-    last visit of its person. `next_due` is when the sprite wants to be woken, null if nothing is due.
+    `link` is the relay's state, `clients` counts the open pages and terminals. `last_seen_at` is the time of the
+    sprite's last message or, without one since the bridge started, of its person's last visit. `next_due` is when it
+    wants to be woken. The API did not report `estimated_usd` of today's cost. `unpriced` calls have no known price.
 
-    Costs are in US dollars, for the current UTC day and month. `estimated_usd` is the part of today's cost that the
-    API did not report. `unpriced` calls have no known price and are not included.
-
-    The replica lacks the last `store_behind` seconds (null: there is no replica). `store_trouble` describes what
-    hinders replication. The person's files were last scanned `files_seen` seconds ago (null: no replication), so
-    the replica lacks later changes. The last complete check was at `store_checked_at` and found `store_damaged`
-    damaged or missing pieces.
-
-    If bridges share a database, `bridge` is the one that has the sprite (null: none), for `bridge_seconds` more
-    without renewal. `slow` is work of the sprite that takes longer than a minute. Times are in Unix seconds.
+    The replica lacks the last `store_behind` seconds (null: there is none), and changes of files since the scan
+    `files_seen` seconds ago (null: no replication). The last complete check was at `store_checked_at` and found
+    `store_damaged` damaged or missing pieces. If bridges share a database, `bridge` has the sprite (null: none), for
+    `bridge_seconds` more without renewal. `slow` is work that takes longer than a minute.
     """
 
     sprite: str
@@ -75,43 +70,35 @@ class Running:
     calls: Callable[[], Mapping[str, float]]
 
 
+@dataclass(frozen=True, slots=True)
 class Overview:
     """Collect the rows of `bridge status`; `held` returns the lease holders. Without `running` states are unknown."""
 
-    def __init__(
-        self,
-        people: People,
-        spend: Callable[[], Awaitable[list[Spend]]],
-        due: Callable[[], Awaitable[Mapping[str, DueDate]]],
-        standing: Callable[[str], Awaitable[Standing]],
-        held: Callable[[], Awaitable[Mapping[str, Holder]]] | None,
-        running: Running | None = None,
-    ) -> None:
-        self._people = people
-        self._spend = spend
-        self._due = due
-        self._standing = standing
-        self._held = held
-        self._running = running
+    people: People
+    spend: Callable[[], Awaitable[list[Spend]]]
+    due: Callable[[], Awaitable[Mapping[str, DueDate]]]
+    standing: Callable[[str], Awaitable[Standing]]
+    held: Callable[[], Awaitable[Mapping[str, Holder]]] | None
+    running: Running | None = None
 
     async def rows(self) -> list[Row]:
         """Return a status row for each person with access, oldest person first."""
-        return await self.rows_of([person for person in await self._people.everyone() if person.revoked_at is None])
+        return await self.rows_of([person for person in await self.people.everyone() if person.revoked_at is None])
 
     async def rows_of(self, people: Sequence[Person]) -> list[Row]:
         """Return a status row for each of these people; only their sprites' hosts are queried."""
-        running = self._running
+        running = self.running
         seen = {} if running is None else {one.sprite: one for one in running.seen()}
-        spent = {one.sprite: one for one in await self._spend()}
-        due, slow = await self._due(), slow_by_sprite(seen.values(), running.calls() if running else {})
-        held = {} if self._held is None else await self._held()
+        spent = {one.sprite: one for one in await self.spend()}
+        due, slow = await self.due(), slow_by_sprite(seen.values(), running.calls() if running else {})
+        held = {} if self.held is None else await self.held()
         rows = []
         async with asyncio.TaskGroup() as group:
             states = await self._begin_states(group, people)
             # In steps: other requests are served in between.
             for first in range(0, len(people), _AT_ONCE):
                 some = people[first : first + _AT_ONCE]
-                standings = await asyncio.gather(*(self._standing(person.name) for person in some))
+                standings = await asyncio.gather(*(self.standing(person.name) for person in some))
                 for person, standing in zip(some, standings, strict=True):
                     name = person.name
                     row = self._row(person, await states[name], standing, seen.get(name), spent.get(name))
@@ -143,7 +130,7 @@ class Overview:
             link=seen.state if seen else None,
             detail=state.detail
             or (seen.detail if seen else "")
-            or (self._running.trouble(person.name) if self._running else ""),
+            or (self.running.trouble(person.name) if self.running else ""),
             clients=seen.clients if seen else 0,
             last_seen_at=(seen.last_seen_at if seen else None) or person.last_seen_at,
             today_usd=spent.today if spent else 0.0,
@@ -159,11 +146,11 @@ class Overview:
         )
 
     async def _state(self, sprite: str, until: float) -> HostState:
-        if self._running is None:
+        if self.running is None:
             return HostState("unknown", detail="no bridge runs here")
         try:
             async with asyncio.timeout_at(until):
-                return await self._running.host.state(sprite)
+                return await self.running.host.state(sprite)
         except HostError as error:
             return HostState("unknown", detail=str(error))
         except TimeoutError:

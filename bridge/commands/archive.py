@@ -8,8 +8,7 @@ import asyncio
 import sys
 import time
 import zipfile
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, TextIO
 from urllib.parse import unquote
@@ -20,10 +19,8 @@ import msgspec
 from bridge.admin.control import ControlError
 from bridge.admin.operator_api import AS_OF, LEFT_OUT
 from bridge.admin.status import ago
-from bridge.commands.reach import add_as_of, add_data, bridge_or_folder, moment
+from bridge.commands.reach import add_person, add_provider, bridge_or_folder, moment
 from bridge.config import Settings
-from bridge.providers.provider import person_name
-from bridge.replicas.restore import Source
 from bridge.replicas.restore import moment as moment_words
 from sprite.common.files import whole_file
 from sprite.protocol.archive import MANIFEST
@@ -61,10 +58,7 @@ class _Step(msgspec.Struct):
 
 
 async def follow_steps(session: aiohttp.ClientSession, path: str, query: Mapping[str, str] | None = None) -> int:
-    """Request a deploy or a restore from the bridge and show its steps. Return the exit status.
-
-    Raises ControlError if the bridge refuses or the answer is cut off.
-    """
+    """Request a deploy or a restore and show its steps. Return the exit status. Raise ControlError if that fails."""
     last = _Step("failed", "The bridge stopped before this was finished.")
     try:
         async with asyncio.timeout(_LONGEST_SECONDS), session.post(path, params=query) as response:
@@ -84,31 +78,25 @@ _CHUNK_BYTES = 1 << 18
 _SILENT_SECONDS = 1800.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A requested archive: the person, the source (None: the best) and the time (Unix seconds; None: the newest)."""
-
-    name: str
-    source: Source | None
-    as_of: float | None
-    leave_out_damaged: bool = False
-
-    @property
-    def query(self) -> dict[str, str]:
-        """Return the query parameters for the control socket."""
-        asked = {"from": self.source, "as_of": None if self.as_of is None else str(self.as_of)}
-        asked["leave_out_damaged"] = "1" if self.leave_out_damaged else None
-        return {name: text for name, text in asked.items() if text}
-
-
-def add_leave_out_damaged(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--leave-out-damaged` for commands that read the store."""
+def _add_replica(parser: argparse.ArgumentParser) -> None:
+    """Add the options of both commands about the agent and the replica that is read."""
+    words = "time of the replica to use: 2026-11-22T10:30 (in UTC unless it names a zone)"
+    parser.add_argument("--as-of", metavar="TIME", type=moment, help=words)
     parser.add_argument(
         "--leave-out-damaged",
         action="store_true",
         help="continue if turns or other rows of the replica are damaged, and leave them out (damaged "
         "files are always left out and named)",
     )
+    add_provider(parser)
+
+
+def _query(arguments: argparse.Namespace, **more: str | None) -> dict[str, str]:
+    """Return the query for the control socket, without the options that were not given."""
+    as_of = None if arguments.as_of is None else str(arguments.as_of)
+    leave_out = "1" if arguments.leave_out_damaged else None
+    asked = {"as_of": as_of, "leave_out_damaged": leave_out, **more}
+    return {name: text for name, text in asked.items() if text}
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,20 +104,9 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "The archive is plain text (docs/archive.md); `python -m sprite import FILE` makes a workspace of it."
     )
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        type=person_name,
-        help="the person whose agent to export; your own agent on this machine is `local`",
-    )
+    add_person(parser, "the person whose agent to export; your own agent on this machine is `local`")
     parser.add_argument("file", metavar="FILE", nargs="?", help="file to write (default: NAME.zip)")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    parser.add_argument(
-        "--provider",
-        choices=("local", "sprites"),
-        default="local",
-        help="provider of the agent, used if no bridge runs here",
-    )
     parser.add_argument(
         "--from",
         dest="source",
@@ -137,65 +114,40 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         help="machine: the agent's current state, which may wake its machine; store: the bridge's replica "
         "(default: the machine if it is awake, else the store)",
     )
-    add_as_of(parser)
-    add_leave_out_damaged(parser)
-    add_data(parser)
+    _add_replica(parser)
     parser.set_defaults(work=_export)
 
 
 async def _export(settings: Settings, arguments: argparse.Namespace) -> int:
     name, path = arguments.name, Path(arguments.file or f"{arguments.name}.zip")
-    as_of = None if arguments.as_of is None else moment(arguments.as_of, time.time())
-    wanted = Wanted(name, arguments.source, as_of, leave_out_damaged=arguments.leave_out_damaged)
+    query = _query(arguments, **{"from": arguments.source})
     show = Steps(sys.stderr)
     with whole_file(path, force=arguments.force, error=ControlError) as stream:
-        received = await receive(settings, wanted, stream, show)
+        show("connecting", f"Exporting {name}'s agent.")
+        async with bridge_or_folder(settings) as session:
+            left_out = await _received(session, f"/export/{name}", query, stream, show)
+        size = size_in_words(stream.tell())
         _refuse_partial(stream)
-    size = size_in_words(received.size)
-    done = f"Exported {name}'s agent to {path}, which only you can read ({size})."
-    show("done", f"{done} {received.left_out}".rstrip())
+    show("done", f"Exported {name}'s agent to {path}, which only you can read ({size}). {left_out}".rstrip())
     return 0
 
 
-@dataclass(slots=True)
-class Received:
-    """A received archive: its size in bytes and a message about left-out parts."""
-
-    size: int = 0
-    left_out: str = ""
-
-
-async def receive(settings: Settings, wanted: Wanted, stream: BinaryIO, show: Steps) -> Received:
-    """Write the archive to `stream` as it arrives. Raises ControlError if it is incomplete."""
-    received = Received()
-    show("connecting", f"Exporting {wanted.name}'s agent.")
-    async with bridge_or_folder(settings) as session:
-        async for chunk in _from_bridge(session, wanted, show, received):
-            received.size += len(chunk)
-            stream.write(chunk)
-            show("connecting", f"Receiving the archive: {size_in_words(received.size)}")
-    stream.flush()
-    return received
-
-
-def _say_when(at: float | None, show: Steps) -> None:
-    if at is not None:
-        show("connecting", f"It was made from the replica as of {moment_words(at)} ({ago(at, time.time())}).")
-
-
-async def _from_bridge(
-    session: aiohttp.ClientSession, wanted: Wanted, show: Steps, received: Received
-) -> AsyncIterator[bytes]:
+async def _received(
+    session: aiohttp.ClientSession, path: str, query: Mapping[str, str], stream: BinaryIO, show: Steps
+) -> str:
+    """Write the archive to `stream` as it arrives; return a message about left-out parts. Raise ControlError."""
     timeout = aiohttp.ClientTimeout(total=None, sock_read=_SILENT_SECONDS)
     try:
-        async with session.get(f"/export/{wanted.name}", params=wanted.query, timeout=timeout) as response:
+        async with session.get(path, params=query, timeout=timeout) as response:
             if not response.ok:
                 raise ControlError((await response.json())["error"]["message"])
             if (at := response.headers.get(AS_OF)) is not None:
-                _say_when(float(at), show)
-            received.left_out = unquote(response.headers.get(LEFT_OUT, ""))
+                age = ago(float(at), time.time())
+                show("connecting", f"It was made from the replica as of {moment_words(float(at))} ({age}).")
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-                yield chunk
+                stream.write(chunk)
+                show("connecting", f"Receiving the archive: {size_in_words(stream.tell())}")
+            return unquote(response.headers.get(LEFT_OUT, ""))
     except (aiohttp.ClientError, TimeoutError) as error:
         raise ControlError("The archive was incomplete and was deleted. The bridge's log may say why.") from error
 
@@ -217,30 +169,13 @@ def add_restore_arguments(parser: argparse.ArgumentParser) -> None:
         "An existing agent is replaced only with --over. It is then moved aside, never deleted. "
         "After an interruption, run the same command again to finish."
     )
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        type=person_name,
-        help="the person whose agent to restore; your own agent on this machine is `local`",
-    )
-    add_as_of(parser)
+    add_person(parser, "the person whose agent to restore; your own agent on this machine is `local`")
     parser.add_argument("--over", action="store_true", help="replace an existing agent, which is moved aside")
-    add_leave_out_damaged(parser)
-    parser.add_argument(
-        "--provider",
-        choices=("local", "sprites"),
-        default="local",
-        help="provider of the agent, used if no bridge runs here",
-    )
-    add_data(parser)
+    _add_replica(parser)
     parser.set_defaults(work=_restore)
 
 
 async def _restore(settings: Settings, arguments: argparse.Namespace) -> int:
-    name = arguments.name
-    as_of = None if arguments.as_of is None else moment(arguments.as_of, time.time())
-    wanted = {"as_of": None if as_of is None else str(as_of), "over": "1" if arguments.over else None}
-    wanted["leave_out_damaged"] = "1" if arguments.leave_out_damaged else None
-    query = {key: text for key, text in wanted.items() if text is not None}
+    query = _query(arguments, over="1" if arguments.over else None)
     async with bridge_or_folder(settings) as session:
-        return await follow_steps(session, f"/restore/{name}", query)
+        return await follow_steps(session, f"/restore/{arguments.name}", query)

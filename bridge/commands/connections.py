@@ -10,11 +10,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from bridge.admin.control import ControlError
 from bridge.commands import reach
-from bridge.commands.reach import add_data, say
+from bridge.commands.reach import add_data, add_json, say, say_json
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.connections.store import DAILY_CALLS
 from bridge.providers.provider import person_name, printable
@@ -52,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             case "pin":
                 command.add_argument("tools", metavar="TOOL", nargs="*")
             case "list":
-                command.add_argument("--json", action="store_true", help="for programs")
+                add_json(command)
             case "agree":
                 command.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -100,8 +98,7 @@ async def _run(command: str, settings: Settings, arguments: argparse.Namespace) 
     if command == "list":
         found = await _listed(settings, path)
         if arguments.json:
-            say(msgspec.json.encode(found).decode())
-            return 0
+            return say_json(found)
         for each in found:
             _told(each)
         if not found:

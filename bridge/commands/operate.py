@@ -8,32 +8,25 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial
 
-import msgspec
-
 from bridge.admin import status
 from bridge.admin.control import ControlError
 from bridge.admin.operator_actions import MOST_SHOWN, Entry, told
 from bridge.admin.status import Row
 from bridge.auth.people import ROLES, Person
-from bridge.commands import tokens
-from bridge.commands.reach import add_data, ask, bridge_or_folder, day, moment, say
+from bridge.commands import reach, tokens
+from bridge.commands.reach import add_data, add_json, add_person, add_provider, ask, day, moment, say, say_json
 from bridge.config import Settings, from_environment
 from bridge.db import data_folder
 from bridge.errors import BAD_USAGE, BridgeError
-from bridge.providers.provider import person_name, printable
+from bridge.providers.provider import printable
 
 Work = Callable[[Settings, argparse.Namespace], Coroutine[None, None, int]]
 
 
-# --- the command line ---
-
-
 def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `users`."""
-    commands = parser.add_subparsers(
-        required=True,
-        metavar="add|list|link|revoke|restore|role|token|tokens|revoke-token",
-    )
+    names = "add|list|link|revoke|restore|role|token|tokens|revoke-token"
+    commands = parser.add_subparsers(required=True, metavar=names)
     every: list[tuple[str, str, Work]] = [
         ("add", "adds a person; prints a login link and a token for programs, once", _let_in),
         ("link", "prints a new login link for a person", _link),
@@ -42,21 +35,16 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
     ]
     for name, summary, work in every:
         command = commands.add_parser(name, help=summary)
-        command.add_argument(
-            "name", metavar="NAME", type=person_name, help="up to 39 of a-z, 0-9 and -, beginning with a letter"
-        )
-        add_data(command)
+        add_person(command, "up to 39 of a-z, 0-9 and -, beginning with a letter")
         command.set_defaults(work=work)
     listing = commands.add_parser("list", help="everybody")
-    listing.add_argument("--json", action="store_true", help="for programs")
+    add_json(listing)
     add_data(listing)
     listing.set_defaults(work=_list)
-    role = commands.add_parser(
-        "role", help="makes a person an operator, who sees the operators' page, or takes that role away"
-    )
-    role.add_argument("name", metavar="NAME", type=person_name, help="a person who has access")
+    summary = "makes a person an operator, who sees the operators' page, or takes that role away"
+    role = commands.add_parser("role", help=summary)
+    add_person(role, "a person who has access")
     role.add_argument("role", choices=ROLES)
-    add_data(role)
     role.set_defaults(work=_role)
     tokens.add_commands(commands)
 
@@ -64,31 +52,23 @@ def add_users_arguments(parser: argparse.ArgumentParser) -> None:
 def add_notify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `notify`."""
     commands = parser.add_subparsers(required=True, metavar="key")
-    key = commands.add_parser(
-        "key", help="prints the key with which a receiver verifies the messages to SPRITE_NOTIFY_URL"
-    )
+    summary = "prints the key with which a receiver verifies the messages to SPRITE_NOTIFY_URL"
+    key = commands.add_parser("key", help=summary)
     add_data(key)
     key.set_defaults(work=_notify_key)
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `status`."""
-    parser.add_argument("name", metavar="NAME", type=person_name, nargs="?", help="whose agent (default: everybody's)")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    add_data(parser)
+    add_person(parser, "whose agent (default: everybody's)", nargs="?")
+    add_json(parser)
     parser.set_defaults(work=_status)
 
 
 def add_deploy_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `deploy`."""
-    parser.add_argument("name", metavar="NAME", type=person_name, help="the person whose sprite it is")
-    parser.add_argument(
-        "--provider",
-        choices=("local", "sprites"),
-        default="local",
-        help="provider of the sprite, used if no bridge runs here",
-    )
-    add_data(parser)
+    add_person(parser, "the person whose sprite it is")
+    add_provider(parser)
     parser.set_defaults(work=_deploy)
 
 
@@ -101,9 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
     except BridgeError as error:
         sys.stderr.write(f"{arguments.program}: {error}\n")
         return BAD_USAGE
-
-
-# --- the commands ---
 
 
 async def _let_in(settings: Settings, arguments: argparse.Namespace, *, how: str = "") -> int:
@@ -138,8 +115,7 @@ async def _role(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
     everyone = (await ask(settings, "GET", "/users", type_=dict[str, list[Person]]))["users"]
     if arguments.json:
-        say(msgspec.json.encode(everyone).decode())
-        return 0
+        return say_json(everyone)
     for person in everyone:
         browsers = "1 browser" if person.sessions == 1 else f"{person.sessions} browsers"
         state = "revoked" if person.revoked_at is not None else browsers
@@ -156,9 +132,8 @@ async def _status(settings: Settings, arguments: argparse.Namespace) -> int:
         if not rows:
             raise ControlError(f"No person called {printable(arguments.name)} has access.")
     if arguments.json:
-        say(msgspec.json.encode(rows).decode())
-    else:
-        say(status.drawn(rows, time.time(), shows_bridges=settings.database_url is not None))
+        return say_json(rows)
+    say(status.drawn(rows, time.time(), shows_bridges=settings.database_url is not None))
     return 0
 
 
@@ -174,33 +149,29 @@ async def _deploy(settings: Settings, arguments: argparse.Namespace) -> int:
     if settings.provider == "local" and not data_folder.is_taken(settings):
         say("Sprites on this machine need no deploy: `python -m bridge serve` starts each when it is needed.")
         return 0
-    async with bridge_or_folder(settings) as session:
+    async with reach.bridge_or_folder(settings) as session:
         return await follow_steps(session, f"/deploy/{arguments.name}")
 
 
 def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `audit`."""
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        help="a day or a time, such as 2026-11-22 or 2026-11-22T08:30 (in UTC unless it names a zone)",
-    )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    words = "a day or a time, such as 2026-11-22 or 2026-11-22T08:30 (in UTC unless it names a zone)"
+    parser.add_argument("--since", metavar="TIME", type=moment, default=0.0, help=words)
+    add_json(parser)
     add_data(parser)
     parser.set_defaults(work=_audit)
 
 
 async def _audit(settings: Settings, arguments: argparse.Namespace) -> int:
-    since = 0.0 if arguments.since is None else moment(arguments.since, time.time())
-    entries = (await ask(settings, "GET", f"/audit?since={since!r}", type_=dict[str, list[Entry]]))["entries"]
+    path = f"/audit?since={arguments.since!r}"
+    entries = (await ask(settings, "GET", path, type_=dict[str, list[Entry]]))["entries"]
     if arguments.json:
-        say(msgspec.json.encode(entries).decode())
-        return 0
+        return say_json(entries)
     for entry in entries:
         at = datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
         say(f"{at}  {printable(entry.actor):<12}  {printable(told(entry))}")
     if not entries:
-        say("Nothing yet." if arguments.since is None else "Nothing since then.")
+        say("Nothing since then." if arguments.since else "Nothing yet.")
     elif len(entries) == MOST_SHOWN:
         say(f"These are the newest {MOST_SHOWN}; use --since to see others.")
     return 0

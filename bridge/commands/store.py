@@ -9,14 +9,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 
-import msgspec
-
 from bridge.admin.status import ago
-from bridge.commands.reach import add_data, ask, say
+from bridge.commands.reach import add_data, add_json, add_person, ask, say, say_json
 from bridge.config import Settings
 from bridge.db.open import open_database
 from bridge.errors import OperatorError
-from bridge.providers.provider import person_name, printable
+from bridge.providers.provider import printable
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.store import Kept, StoreError
 from bridge.replicas.upkeep import checked
@@ -38,17 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name, summary, work in every:
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        if name in {"accept", "delete"}:
-            command.add_argument("name", metavar="NAME", type=person_name, help="the person whose agent it is")
-        if name == "verify":
-            command.add_argument(
-                "name", metavar="NAME", type=person_name, nargs="?", help="the person whose agent it is (default: all)"
-            )
+        match name:
+            case "list":
+                add_json(command)
+                add_data(command)
+            case "verify":
+                add_person(command, "the person whose agent it is (default: all)", nargs="?")
+            case _:
+                add_person(command, "the person whose agent it is")
         if name == "delete":
             command.add_argument("--yes", action="store_true", help="without asking first")
-        if name == "list":
-            command.add_argument("--json", action="store_true", help="for programs")
-        add_data(command)
         command.set_defaults(work=work)
 
 
@@ -67,21 +64,14 @@ async def _known(store: SealedStore, name: str) -> None:
         raise OperatorError(f"There is no replica of {printable(name)}. See python -m bridge store list")
 
 
-async def _note(settings: Settings, action: str, subject: str) -> None:
-    """Record in the audit log that a command on the store begins."""
-    await ask(settings, "POST", "/audit", {"action": action, "subject": subject})
-
-
 async def _list(settings: Settings, arguments: argparse.Namespace) -> int:
     async with _store_beside(settings) as store:
         kept = [await store.kept(sprite) for sprite in await store.sprites()]
     if arguments.json:
-        say(msgspec.json.encode(kept).decode())
-    elif not kept:
+        return say_json(kept)
+    say(*(_line(each, time.time()) for each in kept))
+    if not kept:
         say("There are no replicas yet: a sprite is replicated while somebody is connected to it.")
-    else:
-        for each in kept:
-            say(_line(each, time.time()))
     return 0
 
 
@@ -117,12 +107,10 @@ async def _verify(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _accept(settings: Settings, arguments: argparse.Namespace) -> int:
     async with _store_beside(settings) as store:
         await _known(store, arguments.name)
-        await _note(settings, "store accept", arguments.name)
+        await ask(settings, "POST", "/audit", {"action": "store accept", "subject": arguments.name})
         await store.accept(arguments.name)
-    say(
-        f"{arguments.name} is now replicated from the beginning. The earlier replica stays for a "
-        "month as an older state."
-    )
+    earlier = "The earlier replica stays for a month as an older state."
+    say(f"{arguments.name} is now replicated from the beginning. {earlier}")
     return 0
 
 
@@ -132,7 +120,7 @@ async def _delete(settings: Settings, arguments: argparse.Namespace) -> int:
         if not arguments.yes and not _is_meant(arguments.name, await store.kept(arguments.name)):
             say("Nothing was deleted.")
             return _FAILED
-        await _note(settings, "store delete", arguments.name)
+        await ask(settings, "POST", "/audit", {"action": "store delete", "subject": arguments.name})
         await store.delete(arguments.name)
     say(f"The replica of {arguments.name} is deleted. An agent that still runs is replicated again.")
     return 0

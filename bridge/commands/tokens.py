@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-import msgspec
 
 from bridge.admin.control import ControlError
 from bridge.admin.operator_api import MadeToken
 from bridge.auth.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
-from bridge.commands.reach import add_data, ask, day, say
+from bridge.commands.reach import add_json, add_person, ask, day, say, say_json
 from bridge.config import Settings
-from bridge.providers.provider import person_name
 
 if TYPE_CHECKING:
     # argparse names this type only for type checkers.
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+
+_WHO = "the person; `local` is the one who starts the bridge on this machine"
 
 
 def add_commands(commands: Commands) -> None:
@@ -29,7 +30,7 @@ def add_commands(commands: Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"scopes:\n{scopes}\nThe token is the last line on stdout, and is not shown again.",
     )
-    _add_token_name(make)
+    add_person(make, _WHO)
     make.add_argument(
         "--scope",
         action="append",
@@ -43,23 +44,13 @@ def add_commands(commands: Commands) -> None:
     make.add_argument("--name", dest="label", metavar="LABEL", help="name by which the token is listed and revoked")
     make.set_defaults(work=_make)
     listing = commands.add_parser("tokens", help="lists a person's tokens with their scopes and last use")
-    _add_token_name(listing)
-    listing.add_argument("--json", action="store_true", help="for programs")
+    add_person(listing, _WHO)
+    add_json(listing)
     listing.set_defaults(work=_list_tokens)
     revoke = commands.add_parser("revoke-token", help="revokes a token and ends its requests at once")
-    _add_token_name(revoke)
+    add_person(revoke, _WHO)
     revoke.add_argument("label", metavar="LABEL", help="the token's name, as `users tokens NAME` lists it")
     revoke.set_defaults(work=_revoke_token)
-
-
-def _add_token_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name",
-        metavar="NAME",
-        type=person_name,
-        help="the person; `local` is the one who starts the bridge on this machine",
-    )
-    add_data(parser)
 
 
 async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -68,9 +59,11 @@ async def _make(settings: Settings, arguments: argparse.Namespace) -> int:
     asked = {"label": arguments.label, "scopes": None if arguments.full else arguments.scope or list(DEFAULT_SCOPES)}
     path = f"/users/{arguments.name}/tokens"
     made = await ask(settings, "POST", path, asked, type_=MadeToken)
+    label, scopes = made.token.label, made.token.scopes
+    opens = "It may do everything that the person may do." if scopes is None else f"Its scopes: {', '.join(scopes)}."
     say(
-        f"A token of {arguments.name}, called {made.token.label!r}. {_opens(made.token)}",
-        f"It is not shown again. `users revoke-token {arguments.name} {_quoted(made.token.label)}` revokes it.",
+        f"A token of {arguments.name}, called {label!r}. {opens}",
+        f"It is not shown again. `users revoke-token {arguments.name} {shlex.quote(label)}` revokes it.",
         made.secret,
     )
     return 0
@@ -80,11 +73,11 @@ async def _list_tokens(settings: Settings, arguments: argparse.Namespace) -> int
     path = f"/users/{arguments.name}/tokens"
     tokens = (await ask(settings, "GET", path, type_=dict[str, list[Token]]))["tokens"]
     if arguments.json:
-        say(msgspec.json.encode(tokens).decode())
-        return 0
+        return say_json(tokens)
     for token in tokens:
         used = "never used" if token.used_at is None else f"last used {day(token.used_at)}"
-        say(f"{token.label:<20} since {day(token.created_at)}  {used:<20}  {_shown(token)}")
+        opens = "everything" if token.scopes is None else " ".join(token.scopes)
+        say(f"{token.label:<20} since {day(token.created_at)}  {used:<20}  {opens}")
     if not tokens:
         say(f"None yet. `python -m bridge users token {arguments.name}` makes one.")
     return 0
@@ -95,17 +88,3 @@ async def _revoke_token(settings: Settings, arguments: argparse.Namespace) -> in
     await ask(settings, "DELETE", path)
     say(f"The token {arguments.label!r} of {arguments.name} is revoked.")
     return 0
-
-
-def _opens(token: Token) -> str:
-    if token.scopes is None:
-        return "It may do everything that the person may do."
-    return f"Its scopes: {', '.join(token.scopes)}."
-
-
-def _shown(token: Token) -> str:
-    return "everything" if token.scopes is None else " ".join(token.scopes)
-
-
-def _quoted(label: str) -> str:
-    return f'"{label}"' if " " in label else label

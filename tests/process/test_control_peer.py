@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -188,6 +187,6 @@ async def test_other_user_is_refused(prepare: Callable[[], None], words: str | N
         try:
             connection, _ = await asyncio.to_thread(listener.accept)
             with connection:
-                assert peer.refusal(cast("peer.Connection", connection)) == words
+                assert peer.refusal(connection) == words
         finally:
             await asyncio.to_thread(os.waitpid, child, 0)

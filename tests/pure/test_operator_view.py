@@ -14,8 +14,7 @@ HOSTILE = "</dd><script>alert(1)</script>\"'\x00\u202e"
 
 
 def shown(people: Sequence[tuple[Person, Row | None]], audit: Sequence[Entry] = (), matching: int = 1) -> str:
-    rows = {person.name: row for person, row in people if row is not None}
-    response = page([person for person, _ in people], rows, {"bob": HOSTILE}, matching, HOSTILE, audit, 1000.0)
+    response = page([(person, row, HOSTILE) for person, row in people], matching, HOSTILE, audit, 1000.0)
     return " ".join((response.text or "").split())
 
 
