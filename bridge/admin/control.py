@@ -148,7 +148,8 @@ def _is_agents(pid: int) -> bool:
         return True
     # A bridge that an agent runs answers that agent's programs. Its sprites' detached programs are below it.
     ours, line = set(_line(us)), list(_line(pid))
-    return (us in line and adopts()) or any(_is_sprite(each) for each in line if each not in ours)
+    commands = ((_PROC / str(each) / "cmdline").read_bytes() for each in line if each not in ours)
+    return (us in line and adopts()) or any(_SPRITE in command for command in commands)
 
 
 def _line(pid: int) -> Iterator[int]:
@@ -180,10 +181,6 @@ def _has_agents_environment(pid: int) -> bool:
     name, folder = _AGENT_FOLDER
     variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     return any(variable.startswith(name) and variable.endswith(folder) for variable in variables)
-
-
-def _is_sprite(pid: int) -> bool:
-    return _SPRITE in (_PROC / str(pid) / "cmdline").read_bytes()
 
 
 def _lives(connection: socket.socket) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from bridge.admin.control import ControlError
@@ -13,15 +12,10 @@ from bridge.auth.tokens import DEFAULT_SCOPES, MEANING, SCOPES, Token
 from bridge.commands.reach import add_json, add_person, ask, day, say, say_json
 from bridge.config import Settings
 
-if TYPE_CHECKING:
-    # argparse names this type only for type checkers.
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
-
-
 _WHO = "the person; `local` is the one who starts the bridge on this machine"
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands for tokens to `users`."""
     scopes = "".join(f"  {scope:<13}{meaning}\n" for scope, meaning in MEANING.items())
     make = commands.add_parser(

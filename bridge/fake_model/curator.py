@@ -110,9 +110,9 @@ class FileDraft:
         if normalised(found.content) not in {normalised(line) for line in lines}:
             self._put(lambda line: same_subject(found.content, line), heading, found)
 
-    def correct(self, heading: str, replaced: str | None, found: "Finding") -> None:
+    def correct(self, heading: str, replaced: str, found: "Finding") -> None:
         """Replace the line about the same topic by a finding, or add it under `heading`."""
-        old = normalised(replaced or "")
+        old = normalised(replaced)
         self._put(lambda line: normalised(line) == old if old else replaces(found, line), heading, found)
 
     def _put(self, fits: Callable[[str], bool], heading: str, found: "Finding") -> None:
@@ -335,12 +335,17 @@ def curate(text: str) -> str:
     if not learned and not lines:
         return "NONE"
     drafts = {name: FileDraft(name, batch.files.get(name, "")) for name in _FILES}
-    for found in learned:
-        others = [learning for learning in batch.learnings if learning.type != "ACTION"]
-        old = _closest(found, others)
-        named = spelt_out(found, old.text if old else None)
-        lines.append(_line(named, old))
-        _apply(named, old, drafts)
+    for new in learned:
+        old = _closest(new, batch.learnings)
+        replaced = old.text if old else ""
+        found = spelt_out(new, replaced)
+        supersedes = f" supersedes L{old.id}:" if old else ""
+        lines.append(f'{found.type} [t{found.turn_id}]{supersedes} {found.content} | "{found.quote}"')
+        name, heading = _PLACES[found.type]
+        if found.type == "CORRECTION":
+            drafts[name].correct(heading, replaced, found)
+        else:
+            drafts[name].add(heading, found)
     edits = [part for draft in drafts.values() if (part := draft.edits())]
     return "\n".join([*lines, "", *edits]).rstrip() + "\n"
 
@@ -359,29 +364,14 @@ def _new_findings(batch: Batch) -> list[Finding]:
 
 def _closest(found: Finding, learnings: Iterable[KnownLearning]) -> KnownLearning | None:
     """Return the most related learning that a finding replaces, the newest of equals, or None."""
-    candidates = [learning for learning in learnings if replaces(found, learning.text)]
+    candidates = [each for each in learnings if each.type != "ACTION" and replaces(found, each.text)]
     return max(candidates, key=lambda each: (kinship(found.content, each.text), int(each.id)), default=None)
 
 
-def spelt_out(found: Finding, old: str | None) -> Finding:
-    """Resolve "it": "It should be Y" becomes the corrected statement with Y as its new value."""
-    if old is None or not found.content.startswith("It should be "):
-        return found
-    head = _VALUE_OF.match(old)
+def spelt_out(found: Finding, old: str) -> Finding:
+    """Resolve "it": "It should be Y" becomes the corrected statement `old` with Y as its new value."""
+    head = _VALUE_OF.match(old) if found.content.startswith("It should be ") else None
     return replace(found, content=f"{head[1]} {found.detail}.") if head else found
-
-
-def _line(found: Finding, old: KnownLearning | None) -> str:
-    supersedes = f" supersedes L{old.id}:" if old else ""
-    return f'{found.type} [t{found.turn_id}]{supersedes} {found.content} | "{found.quote}"'
-
-
-def _apply(found: Finding, old: KnownLearning | None, drafts: dict[str, FileDraft]) -> None:
-    name, heading = _PLACES[found.type]
-    if found.type == "CORRECTION":
-        drafts[name].correct(heading, old.text if old else None, found)
-    else:
-        drafts[name].add(heading, found)
 
 
 _MESSAGE = re.compile(r'<message(?: id="t(?P<id>\d+)"[^>]*)?>(?P<text>.*?)</message>', re.DOTALL)

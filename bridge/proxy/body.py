@@ -124,10 +124,7 @@ class Upload(Service):
         self._body = b""
 
     async def receive(self, opened: frozenset[str], *, is_counting: bool) -> Asked:
-        """Receive, decode and check the body; `opened` are the enabled features of the API. Raise RefusedError.
-
-        A request that only counts tokens needs no `max_tokens`.
-        """
+        """Receive, decode and check the body; `opened` are the enabled features of the API. Raise RefusedError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience.whole
         is_large = False

@@ -104,16 +104,10 @@ class Limits:
 
 
 def _refusal(name: Literal["day", "month"], limit: float, spent: float, least: float, day: int) -> BudgetError:
-    """Return the error for a call of at least `least` US dollars; `name` is the period of the budget.
-
-    Either calls in flight hold the rest of the budget, or it is used up. `day` is in days since 1970.
-    """
+    """Return the error for a call of at least `least` US dollars in the period `name`; `day` is in days since 1970."""
     if spent + least <= limit and spent < limit:
-        return BudgetError(
-            f"Calls in flight reserve the rest of the {name}'s budget of {_dollars(limit)}. Try again when "
-            "they have ended.",
-            _HELD_SECONDS,
-        )
+        words = f"Calls in flight reserve the rest of the {name}'s budget of {_dollars(limit)}."
+        return BudgetError(f"{words} Try again when they have ended.", _HELD_SECONDS)
     return BudgetError(
         f"The {name}'s budget of {_dollars(limit)} is used up ({_dollars(spent)} spent). "
         f"It resets on {_next(name, day):%Y-%m-%d} at 00:00 UTC; "

@@ -91,10 +91,7 @@ class Call:
         self._is_writing = False
 
     async def answer(self) -> web.StreamResponse:
-        """Return the response to the sprite's request, which may have been sent already.
-
-        Raise RefusedError or BudgetError for the proxy's own answers.
-        """
+        """Return the response to the sprite's request, which may have been sent already. Raise RefusedError."""
         desk = self._desk
         async with Upload(self._request, self._sprite, desk.patience.body, desk.body_limits) as upload:
             try:

@@ -151,19 +151,17 @@ class LlmProxy(Service):
         return response
 
     async def _answer(self, request: web.Request, path: Path) -> web.StreamResponse:
+        desk = self._desk
+        if desk is None or desk.session.closed:
+            return RefusedError(503, "The bridge is stopping.", retry_after=2).response()
         try:
             sprite = await self._sprite_of(request)
             _check_head(request)
-            call = Call(self._open_desk(), request, sprite, path)
+            call = Call(desk, request, sprite, path)
             with self.rate_limits.counted(sprite):
                 return await call.answer()
         except RefusedError as refused:
             return refused.response()
-
-    def _open_desk(self) -> Desk:
-        if self._desk is None or self._desk.session.closed:
-            raise RefusedError(503, "The bridge is stopping.", retry_after=2)
-        return self._desk
 
     async def _sprite_of(self, request: web.Request) -> str:
         """Return the sprite that sent the request. Raise RefusedError for any other client."""
