@@ -124,7 +124,7 @@ def _facts(person: Person, row: Row | None, connections: str, now: float) -> lis
         ("Open pages", str(row.clients)),
         ("Browsers", str(person.sessions)),
         ("Next due", until(row.next_due, now)),
-        ("Stored", "nothing" if row.store_behind is None else stored(row.store_behind, row.files_seen)),
+        ("Stored", "nothing" if row.store_behind is None else stored(row)),
         *((("Bridge", held_by(row)),) if row.bridge is not None else ()),
         ("Spent", f"${row.today_usd:.2f} today{estimated}, ${row.month_usd:.2f} this month"),
         *((("Connections", connections),) if connections else ()),

@@ -183,7 +183,7 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
             str(row.clients),
             ago(row.last_seen_at, now),
             until(row.next_due, now),
-            stored(row.store_behind, row.files_seen),
+            stored(row),
             "-" if row.store_checked_at is None else ago(row.store_checked_at, now),
             f"${row.today_usd:.2f}",
             f"${row.month_usd:.2f}",
@@ -208,13 +208,9 @@ def drawn(rows: Sequence[Row], now: float, *, shows_bridges: bool = False) -> st
 
 def damaged_words(row: Row) -> str:
     """Return a description of the damaged pieces of a replica, "" if there are none."""
-    if not row.store_damaged:
-        return ""
-    name = printable(row.sprite)
-    return (
-        f"{counted(row.store_damaged, 'damaged or missing piece')} of the replica: the agent sends them "
-        f"again while it is connected (python -m bridge store verify {name})"
-    )
+    pieces = counted(row.store_damaged, "damaged or missing piece")
+    advice = f"the agent sends them again while it is connected (python -m bridge store verify {printable(row.sprite)})"
+    return f"{pieces} of the replica: {advice}" if row.store_damaged else ""
 
 
 def estimate(usd: float) -> str:
@@ -227,19 +223,15 @@ def held_by(row: Row) -> str:
     return "nobody" if row.bridge is None else f"{printable(row.bridge)}, {row.bridge_seconds or 0:.0f} s"
 
 
-def stored(behind: float | None, files_seen: float | None = None) -> str:
-    """Describe how complete a replica is: all, nothing ("-"), or all but the newest seconds.
-
-    `files_seen` is the age of the last scan of the person's files in seconds; it is shown if it is longer than a
-    scan.
-    """
-    if behind is None:
+def stored(row: Row) -> str:
+    """Describe how complete a replica is: nothing ("-"), all but the newest seconds, or all that was scanned."""
+    if row.store_behind is None:
         return "-"
-    if not behind:
-        return (
-            "all" if files_seen is None or files_seen < _FILES_SECONDS else f"all, files scanned {_age(files_seen)} ago"
-        )
-    return f"{_age(behind)} behind"
+    if row.store_behind:
+        return f"{_age(row.store_behind)} behind"
+    if row.files_seen is None or row.files_seen < _FILES_SECONDS:
+        return "all"
+    return f"all, files scanned {_age(row.files_seen)} ago"
 
 
 def _age(seconds: float) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bridge.admin.control import ControlError
-from bridge.commands import reach
-from bridge.commands.reach import add_data, add_json, say, say_json
+from bridge.commands.reach import add_data, add_json, ask, say, say_json
 from bridge.config import LOCAL_PERSON, Settings
 from bridge.connections.store import DAILY_CALLS
 from bridge.providers.provider import person_name, printable
@@ -109,7 +108,7 @@ async def _run(command: str, settings: Settings, arguments: argparse.Namespace) 
         found = [each for each in await _listed(settings, path) if each.name == arguments.name]
         return await _agree(settings, one, arguments, found[0].changed if found else [])
     if command == "remove":
-        await reach.ask(settings, "DELETE", one)
+        await ask(settings, "DELETE", one)
         say(f"{arguments.name} is removed, with its credentials.")
         return 0
     what, body = _POSTS[command]
@@ -130,11 +129,11 @@ async def _agree(settings: Settings, path: str, arguments: argparse.Namespace, c
 
 
 async def _post(settings: Settings, path: str, body: object) -> int:
-    return _told(await reach.ask(settings, "POST", path, body, type_=Connection, seconds=_SECONDS))
+    return _told(await ask(settings, "POST", path, body, type_=Connection, seconds=_SECONDS))
 
 
 async def _listed(settings: Settings, path: str) -> list[Connection]:
-    found: dict[str, list[Connection]] = await reach.ask(settings, "GET", path, type_=dict[str, list[Connection]])
+    found: dict[str, list[Connection]] = await ask(settings, "GET", path, type_=dict[str, list[Connection]])
     return found["connections"]
 
 
