@@ -206,20 +206,17 @@ def answer(request: Request) -> Blocks:
     """Answer any request except the curator's."""
     if request.kind == "compaction":
         return _say(compacted(request))
+    said = _say(report(request.outcomes)) if request.outcomes else []
     if request.has_new_text:
-        before = _say(report(request.outcomes)) if request.outcomes else []
-        return before + _reply(request)
-    if request.outcomes:
-        return _say(report(request.outcomes))
-    return _say("Go on.")
+        return said + _reply(request)
+    return said or _say("Go on.")
 
 
 def _reply(request: Request) -> Blocks:
     if due := _DUE.search(request.user_text):
         return _by_rule(due[1].strip(), request, _WORK_RULES) or _say(f"It is time: {due[1].strip()}")
-    if blocks := _by_rule(request.user_text.strip(), request, _RULES):
-        return blocks
-    return _say(f"I am Sprite's built-in demo model: simple rules, no language model. {_HELP}")
+    unknown = _say(f"I am Sprite's built-in demo model: simple rules, no language model. {_HELP}")
+    return _by_rule(request.user_text.strip(), request, _RULES) or unknown
 
 
 def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | None:
@@ -228,17 +225,16 @@ def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | Non
 
 
 def _run(text: str, request: Request) -> Blocks | None:
-    found = _RUN_CODE.search(text)
-    if found is None:
-        return None
-    return _call(request, "Bash", {"command": found[1].strip(), "description": "Run the command asked for"})
+    if found := _RUN_CODE.search(text):
+        return _call(request, "Bash", {"command": found[1].strip(), "description": "Run the command asked for"})
+    return None
 
 
 def _write(text: str, request: Request) -> Blocks | None:
-    found = _WRITE.search(text)
-    if found is None:
-        return None
-    return _call(request, "Write", {"file_path": _absolute(found[1], request), "content": _unquoted(found[2] or "")})
+    if found := _WRITE.search(text):
+        asked = {"file_path": _absolute(found[1], request), "content": _unquoted(found[2] or "")}
+        return _call(request, "Write", asked)
+    return None
 
 
 def _read(text: str, request: Request) -> Blocks | None:
@@ -252,10 +248,9 @@ def _canvas(text: str, request: Request) -> Blocks | None:
 
 
 def _search(text: str, request: Request) -> Blocks | None:
-    found = _SEARCH.search(text)
-    if not found:
-        return None
-    return _call(request, SEARCH_CALL, {"query": (found[1] or found[2]).strip().rstrip(".?!")})
+    if found := _SEARCH.search(text):
+        return _call(request, SEARCH_CALL, {"query": (found[1] or found[2]).strip().rstrip(".?!")})
+    return None
 
 
 def _schedule(text: str, request: Request) -> Blocks | None:
@@ -281,9 +276,7 @@ def _remember(text: str, request: Request) -> Blocks | None:
 
 
 def _acknowledge(text: str, _request: Request) -> Blocks | None:
-    if is_question(text) or not _STATEMENT.search(text):
-        return None
-    return _say("Noted.")
+    return _say("Noted.") if _STATEMENT.search(text) and not is_question(text) else None
 
 
 def _greet(text: str, _request: Request) -> Blocks | None:
