@@ -17,8 +17,8 @@ from aiohttp import web
 from bridge.db.database import Database
 from bridge.db.open import open_database
 from bridge.proxy.accounts import Accounts
+from bridge.proxy.body import Patience
 from bridge.proxy.budgets import Limits
-from bridge.proxy.call import Patience
 from bridge.proxy.proxy import LlmProxy, RateLimits
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import ApiFeatures, Models, Upstream

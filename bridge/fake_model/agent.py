@@ -220,7 +220,6 @@ def _reply(request: Request) -> Blocks:
 
 
 def _by_rule(text: str, request: Request, rules: Iterable[Rule]) -> Blocks | None:
-    """Return the answer of the first rule that matches the text."""
     return next((blocks for rule in rules if (blocks := rule(text, request)) is not None), None)
 
 
@@ -305,12 +304,9 @@ def _absolute(name: str, request: Request) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Remove one pair of quotes or backticks."""
     stripped = text.strip()
     found = re.fullmatch(r"(?:([\"'`])(.*)\1|\u201c(.*)\u201d)[.!]?", stripped, re.DOTALL)
-    if not found:
-        return stripped
-    return found[2] if found[2] is not None else found[3]
+    return (found[2] or found[3] or "") if found else stripped
 
 
 _NOUN = r"(?:(?:note|notes|document|table)\s+)?(?:card|table)|notes?"

@@ -97,7 +97,6 @@ def _message(model: str, content: list[dict[str, Any]], request_size: int) -> di
 
 
 def _events(message: dict[str, Any]) -> Iterator[bytes]:
-    """Yield the server-sent events of a message."""
     usage = message["usage"]
     opening = {**message, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
     yield _event("message_start", message=opening)

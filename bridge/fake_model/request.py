@@ -190,7 +190,6 @@ def _spoken(text: str) -> Iterator[TimelineEntry]:
 
 
 def _text_of(content: str | list[dict[str, Any]]) -> str:
-    """Join the text blocks of a content."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")

@@ -165,8 +165,6 @@ class Accounts:
         if (settled := self._settled.pop(call.sprite, None)) is not None:
             settled.set()
 
-    # --- letting in ---
-
     async def _reserve(self, call: ModelCall, bounds: Bounds | None) -> BudgetError | None:
         try:
             return await calls.reserve(self._database, call, bounds, self.limits)
@@ -197,8 +195,6 @@ class Accounts:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(min(until, now + _LOOK_SECONDS)):
                 await self._settled.setdefault(sprite, asyncio.Event()).wait()
-
-    # --- the task ---
 
     async def _write_on(self) -> None:
         beat_at = 0.0

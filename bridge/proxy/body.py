@@ -43,12 +43,18 @@ _MAX_MODEL_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Timeouts in seconds: silence within a body, and the whole body (2.6 Mbit/s for the largest)."""
+    """Timeouts of a call in seconds: silence within its body, and the whole body (2.6 Mbit/s for the largest)."""
 
     silent: float = 20.0
     whole: float = 100.0
     #: Longest wait of a large body for its slot.
     slot: float = 60.0
+    #: Longest wait for other calls that hold the remaining budget.
+    room: float = 30.0
+    #: An answer that is not streamed can take ten minutes to begin; the SDKs wait that long.
+    first_byte: float = 600.0
+    #: Streams carry pings, but a gateway may leave them out while a model thinks.
+    between: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from typing import Any, Literal
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ConnectionTimeoutError, web
 from msgspec.structs import replace
 
-from bridge.proxy import body as llm_upload
 from bridge.proxy.accounts import Accounts, UnavailableError
-from bridge.proxy.body import Asked, BodyLimits, Upload
+from bridge.proxy.body import Asked, BodyLimits, Patience, Upload
 from bridge.proxy.budgets import Bounds, BudgetError
 from bridge.proxy.calls import ModelCall, Outcome
 from bridge.proxy.errors import ErrorEvents, RefusedError, decoded, told
@@ -38,19 +37,6 @@ _CLIENT_GONE = 499
 _WORDS_BYTES = 1 << 14
 
 Path = Literal["/v1/messages", "/v1/messages/count_tokens"]
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Timeouts for the upstream and for the client, in seconds."""
-
-    #: An answer that is not streamed can take ten minutes to begin; the SDKs wait that long.
-    first_byte: float = 600.0
-    #: Streams carry pings, but a gateway may leave them out while a model thinks.
-    between: float = 300.0
-    #: Longest wait for other calls that hold the remaining budget.
-    room: float = 30.0
-    body: llm_upload.Patience = field(default_factory=llm_upload.Patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +79,7 @@ class Call:
     async def answer(self) -> web.StreamResponse:
         """Return the response to the sprite's request, which may have been sent already. Raise RefusedError."""
         desk = self._desk
-        async with Upload(self._request, self._sprite, desk.patience.body, desk.body_limits) as upload:
+        async with Upload(self._request, self._sprite, desk.patience, desk.body_limits) as upload:
             try:
                 asked = await upload.receive(desk.exits.opened, is_counting=not self._is_billed)
                 await self._admit(asked)

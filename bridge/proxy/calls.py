@@ -90,7 +90,7 @@ class ModelCall:
 
     def row(self) -> tuple[object, ...]:
         """Return the values of the call's row, in the order of `_COLUMNS`."""
-        return (*(self.id, self.sprite, self.held_usd, self.spent_usd, self.state, self.at, self.model), *self.ending())
+        return (self.id, self.sprite, self.held_usd, self.spent_usd, self.state, self.at, self.model, *self.ending())
 
     def ending(self) -> tuple[object, ...]:
         """Return the values of the row's columns from `outcome` on, known when the call has ended."""

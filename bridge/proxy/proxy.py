@@ -16,8 +16,8 @@ from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, 
 
 from bridge.db.database import DatabaseError
 from bridge.proxy.accounts import Accounts
-from bridge.proxy.body import MAX_BODY_BYTES, too_large
-from bridge.proxy.call import Call, Desk, Path, Patience
+from bridge.proxy.body import MAX_BODY_BYTES, Patience, too_large
+from bridge.proxy.call import Call, Desk, Path
 from bridge.proxy.errors import RefusedError
 from bridge.proxy.sprite_tokens import SpriteTokens
 from bridge.proxy.upstream import ApiFeatures, Models, Upstream

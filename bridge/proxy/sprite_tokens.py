@@ -35,9 +35,8 @@ class SpriteTokens:
             return None
         hashed = token_sha256(token)
         sprite, good_until = self._cached.get(hashed, ("", 0.0))
-        return await self._looked_up(hashed) if good_until < time.monotonic() else sprite
-
-    async def _looked_up(self, hashed: bytes) -> str | None:
+        if good_until >= time.monotonic():
+            return sprite
         rows = await self._database.read(
             lambda db: db.execute("SELECT sprite FROM sprite_tokens WHERE token_sha256 = ?", (hashed,)).fetchall()
         )
@@ -51,10 +50,7 @@ class SpriteTokens:
         return sprite
 
     async def rotate(self, sprite: str) -> str:
-        """Replace a sprite's token and return the new one; it cannot be read again.
-
-        Raise DatabaseError if the disk fails.
-        """
+        """Replace a sprite's token and return the new one, which cannot be read again. Raise DatabaseError."""
         token = _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         # The old token ends in memory first; the new one is valid only after it is stored.
         self._forget(sprite)

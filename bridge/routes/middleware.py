@@ -150,7 +150,6 @@ def _route(request: web.Request) -> str:
 
 
 def _is_models(request: web.Request) -> bool:
-    """Return whether the request is for the model proxy."""
     return request.path.startswith("/v1/") and request.path not in _DOORS
 
 
@@ -161,7 +160,6 @@ def _give_up(request: web.Request) -> None:
 
 
 def _refusal(request: web.Request, refused: messages.AnsweredError | web.HTTPException) -> web.Response:
-    """Return refusals of aiohttp and of handlers as a page."""
     if isinstance(refused, messages.AnsweredError):
         return refused.response
     if isinstance(refused, web.HTTPNotFound):

@@ -93,8 +93,6 @@ class OwnerRouter:
             return None
         return forward.ForwardedIdentity(holder.person, "token", holder.key.hex(), holder.label, holder.scopes)
 
-    # --- out ---
-
     async def _led(
         self, request: web.Request, passed: forward.ForwardedIdentity, handler: Handler
     ) -> web.StreamResponse:
@@ -127,8 +125,6 @@ class OwnerRouter:
         except OwnedElsewhere as elsewhere:
             return Owner(elsewhere.address, elsewhere.epoch)
         return None
-
-    # --- in ---
 
     async def _taken(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer a request forwarded by another bridge. Never forwards it again."""

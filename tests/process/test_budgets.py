@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 
 from bridge.proxy.accounts import UnavailableError
+from bridge.proxy.body import Patience
 from bridge.proxy.budgets import Bounds, BudgetError, Limits, Standing
-from bridge.proxy.call import Patience
 from bridge.proxy.proxy import RateLimits
 from bridge.proxy.upstream import Models
 from sprite.common.prices import PRICES, TABLE, Usage, cost_usd, price_of

@@ -15,8 +15,7 @@ import pytest
 from aiohttp import web
 
 from bridge.proxy import body as upload
-from bridge.proxy.body import MAX_BODY_BYTES, BodyLimits
-from bridge.proxy.call import Patience
+from bridge.proxy.body import MAX_BODY_BYTES, BodyLimits, Patience
 from tests.harness import PATIENCE
 from tests.model_proxy import BODY, Proxy, ScriptedUpstream, proxy, served
 from tests.model_proxy import upstream as scripted_upstream
@@ -76,7 +75,7 @@ async def test_costly_body_decoding_does_not_block_loop(body: dict[str, Any]) ->
     sent, limits, turns = io.BytesIO(json.dumps(body).encode()), BodyLimits(), 0
 
     async def take(request: web.Request) -> web.Response:
-        async with upload.Upload(request, "ada", upload.Patience(), limits) as taken:
+        async with upload.Upload(request, "ada", Patience(), limits) as taken:
             return web.json_response((await taken.receive(frozenset(), is_counting=False)).model)
 
     async def count() -> None:
@@ -96,7 +95,7 @@ async def test_costly_body_decoding_does_not_block_loop(body: dict[str, Any]) ->
 
 async def test_slow_large_uploads_block_only_their_sprite(api: ScriptedUpstream, tmp_path: Path) -> None:
     large, stalled = with_image(2 << 20), asyncio.Event()
-    patience = Patience(body=upload.Patience(slot=0.3))
+    patience = Patience(slot=0.3)
 
     async def ask(running: Proxy, body: Any, token: str | None = None) -> int:
         async with running.post(body, token=token) as response:
@@ -129,7 +128,7 @@ async def test_slow_large_uploads_block_only_their_sprite(api: ScriptedUpstream,
 async def test_client_disconnect_frees_upload_slot(api: ScriptedUpstream, tmp_path: Path) -> None:
     large = with_image(2 << 20)
     written = json.dumps(large).encode()
-    async with proxy(tmp_path, api.url, patience=Patience(body=upload.Patience(slot=PATIENCE))) as running:
+    async with proxy(tmp_path, api.url, patience=Patience(slot=PATIENCE)) as running:
         for _ in range(3):
             has_begun = asyncio.Event()
 
@@ -158,7 +157,7 @@ async def test_upload_slot_is_free_during_answer(api: ScriptedUpstream, tmp_path
         return await usual(request)
 
     api.answer = answer
-    async with proxy(tmp_path, api.url, patience=Patience(body=upload.Patience(slot=PATIENCE))) as running:
+    async with proxy(tmp_path, api.url, patience=Patience(slot=PATIENCE)) as running:
 
         async def ask() -> int:
             async with running.post(large) as response:

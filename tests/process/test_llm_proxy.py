@@ -22,10 +22,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.proxy import body as upload
-from bridge.proxy.body import MAX_BODY_BYTES
+from bridge.proxy.body import MAX_BODY_BYTES, Patience
 from bridge.proxy.budgets import Limits
-from bridge.proxy.call import Patience
 from bridge.proxy.proxy import RateLimits
 from bridge.proxy.upstream import Models, Upstream
 from tests import api_grammar
@@ -490,7 +488,7 @@ async def test_stalled_body_does_not_block_other_calls(api: ScriptedUpstream, tm
 
 
 async def test_slow_body_times_out(api: ScriptedUpstream, tmp_path: Path) -> None:
-    patience = Patience(body=upload.Patience(silent=0.2, whole=0.5))
+    patience = Patience(silent=0.2, whole=0.5)
     async with proxy(tmp_path, api.url, patience=patience) as running:
         head = "POST /v1/messages HTTP/1.1\r\n" + RAW.format(token=running.token) + "Content-Length: 1000\r\n\r\n{"
         answer = await raw_request(running.url, head)

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
+from bridge.proxy.body import Patience
 from bridge.proxy.budgets import Limits
-from bridge.proxy.call import Patience
 from bridge.proxy.upstream import ApiFeatures, Models
 from sprite.common import own_secrets
 from sprite.common.prices import Usage

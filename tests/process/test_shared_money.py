@@ -126,7 +126,7 @@ async def test_cut_streams_settle_with_known_usage(api: ScriptedUpstream, postgr
 BRIDGE = """
 import asyncio, sys
 from bridge.proxy.budgets import Limits
-from bridge.proxy.call import Patience
+from bridge.proxy.body import Patience
 from tests.model_proxy import shared_proxy
 
 async def main():
