@@ -158,11 +158,7 @@ CREATE TABLE oauth_codes (
     code_sha256 BLOB PRIMARY KEY,
     client_id TEXT NOT NULL REFERENCES oauth_clients(client_id) ON DELETE CASCADE,
     person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
-    scopes TEXT NOT NULL,
-    challenge TEXT NOT NULL,
-    redirect_uri TEXT NOT NULL,
-    is_explicit INTEGER NOT NULL,
-    resource TEXT,
+    info TEXT NOT NULL,
     expires_at REAL NOT NULL
 ) STRICT;
 CREATE TABLE oauth_grants (

@@ -1,7 +1,7 @@
-"""`/mcp`: MCP over streamable HTTP, for programs with a person's token.
+"""`/mcp`: MCP over streamable HTTP, for programs with a person's token. The tools are in sprite/mcp.
 
-Owns admission and shutdown. The tools are in sprite/mcp; the `mcp` package implements the protocol. There are no
-sessions: the token authorizes each request, at any bridge. A request is cancelled by closing its connection.
+There are no sessions: the token authorizes each request, at any bridge. A request is cancelled by closing its
+connection.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bridge.api.bodies import UnreadableError, decoded
 from bridge.api.missions import AskError, Asking
-from bridge.auth.admission import Admission, DoorError, RevokedError
+from bridge.auth.admission import Admission, DoorError
 from bridge.auth.login import Authenticator
 from bridge.auth.tokens import SCOPES, Holder
 from bridge.http.messages import body_within
@@ -58,10 +58,9 @@ async def served_by(
 ) -> web.StreamResponse:
     """Run the application and return its answer, which is already sent. `extra` is merged into the scope.
 
-    `body` is the request's body if it was read before. The server must cancel handlers of disconnected clients
-    (`handler_cancellation=True`). The application then gets `http.disconnect` and ends in order: a client may leave as
-    soon as it has its result, and started work must complete. Raises ConnectionResetError if the client stopped reading
-    or the answer is incomplete.
+    `body` is the request's body if it was read before. The handler of a disconnected client is cancelled; the
+    application then gets `http.disconnect` and ends in order, because started work must complete. Raises
+    ConnectionResetError if the client stopped reading or the answer is incomplete.
     """
     exchange = _Exchange(request, stalled_seconds, body)
     work = application({**_scope(request), **(extra or {})}, exchange.receive, exchange.send)
@@ -118,7 +117,7 @@ class _Exchange:
         self._is_sent = False
 
     async def receive(self) -> Message:
-        """Return the next part of the body. After the last one, wait for the client to disconnect."""
+        """Return the next part of the body; after the last one, wait until the client has disconnected."""
         if self._has_read_all or self._has_gone.is_set():
             await self._has_gone.wait()
             return {"type": "http.disconnect"}
@@ -156,16 +155,14 @@ class _Exchange:
                 if not more:
                     await response.write_eof()
                     self._is_sent = True
-        except TimeoutError:
-            self.disconnect()
-            if self._request.transport is not None:
-                self._request.transport.abort()
-        except ConnectionError:
+        except (TimeoutError, ConnectionError):
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Note that the client has disconnected."""
+        """Note that the client has disconnected. An answer that has begun cannot be replaced, so it is cut off."""
         self._has_gone.set()
+        if self._response is not None and self._request.transport is not None:
+            self._request.transport.abort()
 
     def finished(self) -> web.StreamResponse:
         """Return the answer. Raises ConnectionResetError if it is incomplete, RuntimeError if there is none."""
@@ -282,12 +279,11 @@ class McpDoor(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self._asking)
         await stack.enter_async_context(self._tasks)
-        stack.callback(self.end_all)
+        stack.callback(self._end_all)
         self._tasks.start(self._run(), "mcp")
         await self._runs.wait()
 
-    def end_all(self) -> None:
-        """Cancel the running requests because the bridge stops."""
+    def _end_all(self) -> None:
         self._is_stopping.set()
         for task in tuple(self._serving):
             task.cancel()
@@ -311,11 +307,6 @@ class McpDoor(Service):
         try:
             async with self._admission.entered(request, None) as holder:
                 return await self._served(request, holder)
-        except RevokedError as error:
-            if request.get(_BEGUN, False) and request.transport is not None:
-                # An answer that has started cannot be replaced: cut it off. The response below is never sent.
-                request.transport.abort()
-            return self._not_admitted(request, error)
         except DoorError as error:
             return self._not_admitted(request, error)
         finally:
@@ -330,21 +321,9 @@ class McpDoor(Service):
             return _refusal(413, "request_too_large", f"A message has up to {_MAX_BODY_BYTES >> 20} MiB.")
         if words := await off_loop(len(body), _unfit, body):
             return _refusal(400, "bad_request", words)
-
-        async def application(scope: Any, receive: Any, send: Any) -> None:
-            async def noted(message: Message) -> None:
-                request[_BEGUN] = True
-                await send(message)
-
-            await self._manager.handle_request(scope, receive, noted)
-
-        return await served_by(application, request, self._scope(holder), body=body)
-
-    def _scope(self, holder: Holder) -> dict[str, Any]:
-        """Return the entry for the ASGI scope that tells the tools which person calls and with which scopes."""
-        scopes = SCOPES if holder.scopes is None else holder.scopes
         source = RelayedSource(self._relay, self._asking, holder.person, holder.label)
-        return {_CALLER: Caller(source, frozenset(scopes))}
+        caller = Caller(source, frozenset(SCOPES if holder.scopes is None else holder.scopes))
+        return await served_by(self._manager.handle_request, request, {_CALLER: caller}, body=body)
 
     def _not_admitted(self, request: web.Request, error: DoorError) -> web.Response:
         response = _refusal(error.status, error.code, str(error))
@@ -355,9 +334,6 @@ class McpDoor(Service):
                 parts.append(f'resource_metadata="{url}"')
             response.headers["WWW-Authenticate"] = f"Bearer {', '.join(parts)}".strip()
         return response
-
-
-_BEGUN: Final = web.RequestKey("mcp_answer_begun", bool)
 
 
 def _caller(ctx: Context) -> Caller:

@@ -1,22 +1,25 @@
-"""OAuth grants in the database: registered programs, codes and grants. Owns the SQL.
+"""OAuth in the database: programs, codes and grants. A grant is a person's token whose text is never revealed.
 
-A grant is a token of the person (`users tokens` lists it, `users revoke-token` ends it) whose text is never revealed.
-The program gets an access token and a refresh token, which end with it. Only SHA-256 hashes are stored. A refresh token
-works once: a second use ends the grant, because it means the token leaked.
+The program gets an access and a refresh token, which end with it; only hashes are stored. A refresh token works once: a
+second use ends the grant, because it means the token leaked.
 """
+
+from __future__ import annotations
 
 import re
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bridge.auth.tokens import chosen_scopes, new_token
 from bridge.db.database import Database, Transaction, in_snapshot, in_transaction, token_sha256
 
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import AuthorizationCode
+
 ACCESS_SECONDS: Final = 3600
-REFRESH_SECONDS: Final = 60 * 86_400
-CODE_SECONDS: Final = 60
+_REFRESH_SECONDS: Final = 60 * 86_400
 #: A program that was never granted access is deleted after a day, or earlier if many register.
 _UNUSED_SECONDS, _MAX_CLIENTS, _MAX_GRANTS_EACH = 86_400.0, 500, 50
 #: Per grant: valid access tokens, and used refresh tokens that are still recognized.
@@ -24,7 +27,6 @@ _MAX_ACCESS, _MAX_SPENT = 8, 100
 #: The prefixes by which the API recognizes a token (see auth/tokens.py).
 _ACCESS_PREFIX, _REFRESH_PREFIX = "bridge-person-", "bridge-refresh-"
 _TOKEN_BYTES = 32
-_MAX_TOKEN_CHARS = 300
 _NO_LABEL = re.compile(r"[^A-Za-z0-9 ._-]+")
 _LABEL_CHARS = 30
 
@@ -37,20 +39,6 @@ _KEEP_ACCESS = """
 DELETE FROM granted_access WHERE person = ? AND label = ? AND access_sha256 NOT IN
     (SELECT access_sha256 FROM granted_access WHERE person = ? AND label = ? ORDER BY expires_at DESC LIMIT ?)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """A person's consent to a program's access, which the program exchanges for tokens."""
-
-    client_id: str
-    person: str
-    scopes: list[str]
-    challenge: str
-    redirect_uri: str
-    is_explicit: bool
-    resource: str | None
-    expires_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,64 +87,46 @@ class Grants:
         )
         tx.execute("INSERT INTO oauth_clients VALUES (?, ?, ?)", (client_id, info, now))
 
-    async def add_code(self, code: Code) -> str:
-        """Store a consent. Return its code, valid once and for a minute."""
-        text = secrets.token_urlsafe(_TOKEN_BYTES)
-
-        def insert(tx: Transaction) -> None:
-            tx.execute("DELETE FROM oauth_codes WHERE expires_at < ?", (time.time(),))
-            tx.execute(
-                "INSERT INTO oauth_codes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(token_sha256(text), code.client_id, code.person, " ".join(code.scopes), code.challenge),
-                    *(code.redirect_uri, code.is_explicit, code.resource, code.expires_at),
-                ),
-            )
-
-        await self._database.write(insert)
-        return text
+    @in_transaction
+    def add_code(self, tx: Transaction, code: AuthorizationCode) -> None:
+        """Store a person's consent under its code."""
+        tx.execute("DELETE FROM oauth_codes WHERE expires_at < ?", (time.time(),))
+        info = code.model_dump_json(exclude={"code"})
+        row = (token_sha256(code.code), code.client_id, code.subject, info, code.expires_at)
+        tx.execute("INSERT INTO oauth_codes VALUES (?, ?, ?, ?, ?)", row)
 
     @in_snapshot
-    def code(self, db: Transaction, text: str) -> Code | None:
-        """Return the consent that a code stands for, or None."""
-        row = db.execute("SELECT * FROM oauth_codes WHERE code_sha256 = ?", (token_sha256(text),)).fetchone()
-        return None if row is None else _code(row)
+    def code(self, db: Transaction, text: str) -> str | None:
+        """Return the consent that a code stands for as JSON, without the code, or None."""
+        row = db.execute("SELECT info FROM oauth_codes WHERE code_sha256 = ?", (token_sha256(text),)).fetchone()
+        return None if row is None else str(row["info"])
 
     @in_transaction
-    def exchange_code(self, tx: Transaction, text: str, client_name: str) -> Issued | None:
-        """Consume a code and return the tokens of a new grant.
-
-        Returns None if the code was used or has expired, or the person was revoked.
-        """
-        row = tx.execute("DELETE FROM oauth_codes WHERE code_sha256 = ? RETURNING *", (token_sha256(text),)).fetchone()
+    def exchange_code(self, tx: Transaction, code: AuthorizationCode, client_name: str) -> Issued | None:
+        """Consume a code and return a new grant's tokens. None if it was used or expired, or the person was revoked."""
+        used = "DELETE FROM oauth_codes WHERE code_sha256 = ? RETURNING person, expires_at"
+        row = tx.execute(used, (token_sha256(code.code),)).fetchone()
         if row is None or row["expires_at"] < time.time() or not _may_come(tx, row["person"]):
             return None
-        code = _code(row)
-        _make_room(tx, code.person)
-        label = _free_label(tx, code.person, client_name)
+        person = row["person"]
+        _make_room(tx, person)
+        label = _free_label(tx, person, client_name)
         # Identifies the grant; its text is dropped.
-        new_token(tx, code.person, label, chosen_scopes(code.scopes))
-        return _issue(tx, Grant(code.client_id, code.person, label, code.scopes, 0.0))
+        new_token(tx, person, label, chosen_scopes(code.scopes))
+        return _issue(tx, Grant(code.client_id, person, label, code.scopes, 0.0))
 
-    async def refresh(self, text: str) -> Grant | None:
+    @in_snapshot
+    def refresh(self, db: Transaction, text: str) -> Grant | None:
         """Look up the grant of a refresh token. Return None if the token is unknown, used or revoked."""
+        row = db.execute("SELECT * FROM oauth_grants WHERE refresh_sha256 = ?", (token_sha256(text),)).fetchone()
+        return _grant(row) if row is not None and _may_come(db, row["person"]) else None
 
-        def find(db: Transaction) -> Grant | None:
-            row = db.execute("SELECT * FROM oauth_grants WHERE refresh_sha256 = ?", (token_sha256(text),)).fetchone()
-            return _grant(row) if row is not None and _may_come(db, row["person"]) else None
-
-        return None if len(text) > _MAX_TOKEN_CHARS else await self._database.read(find)
-
-    async def end_reused(self, text: str) -> bytes | None:
+    @in_transaction
+    def end_reused(self, tx: Transaction, text: str) -> bytes | None:
         """End the grant of a refresh token that was used before. Return its key, or None for other tokens."""
-
-        def find(tx: Transaction) -> bytes | None:
-            row = tx.execute(
-                "SELECT person, label FROM oauth_spent WHERE refresh_sha256 = ?", (token_sha256(text),)
-            ).fetchone()
-            return None if row is None else _end(tx, row["person"], row["label"])
-
-        return None if len(text) > _MAX_TOKEN_CHARS else await self._database.write(find)
+        spent = "SELECT person, label FROM oauth_spent WHERE refresh_sha256 = ?"
+        row = tx.execute(spent, (token_sha256(text),)).fetchone()
+        return None if row is None else _end(tx, row["person"], row["label"])
 
     @in_transaction
     def exchange_refresh(self, tx: Transaction, text: str) -> Issued | None:
@@ -185,7 +155,7 @@ def _issue(tx: Transaction, grant: Grant) -> Issued:
         "INSERT INTO oauth_grants VALUES (?, ?, ?, ?, ?, ?)",
         (
             *(token_sha256(refresh), grant.person, grant.label, grant.client_id, " ".join(grant.scopes)),
-            now + REFRESH_SECONDS,
+            now + _REFRESH_SECONDS,
         ),
     )
     return Issued(access, refresh, grant.scopes)
@@ -228,19 +198,6 @@ def _free_label(tx: Transaction, person: str, client_name: str) -> str:
         number += 1
         label = f"{name} {number}"
     return label
-
-
-def _code(row: Any) -> Code:
-    return Code(
-        client_id=row["client_id"],
-        person=row["person"],
-        scopes=row["scopes"].split(),
-        challenge=row["challenge"],
-        redirect_uri=row["redirect_uri"],
-        is_explicit=bool(row["is_explicit"]),
-        resource=row["resource"],
-        expires_at=row["expires_at"],
-    )
 
 
 def _grant(row: Any) -> Grant:

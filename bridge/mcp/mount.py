@@ -1,14 +1,13 @@
-"""The routes of MCP and OAuth and their URLs. The implementation is imported at the first request.
+"""The routes of MCP and OAuth and their URLs. The `mcp` package takes a second to import, so the first request does it.
 
-The `mcp` package takes a second to import and additional memory, which a bridge without such requests saves. OAuth is
-offered only where the connection cannot be intercepted: over https, or on this machine.
+OAuth is offered only where the connection cannot be intercepted: over https, or on this machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -46,10 +45,8 @@ class Addresses:
 
     def base(self, host: str) -> str | None:
         """Return scheme, host and port for a request to `host`, or None if OAuth is not offered."""
-        if self._public is not None:
-            return self._public if self._public.startswith("https://") or is_here(self._public) else None
-        base = f"http://{host}"
-        return base if is_here(base) else None
+        base = self._public or f"http://{host}"
+        return base if base.startswith("https://") or is_here(base) else None
 
     def metadata(self, host: str) -> str | None:
         """Return the URL that tells a rejected program how to get access, or None."""
@@ -102,43 +99,24 @@ class McpEntrance(Service):
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes, which must come before the catch-all for the page's files."""
-        return [
-            *(web.route(method, MCP, self._answer) for method in ("POST", "GET")),
-            *(
-                web.route(method, path, self._let_in)
-                for path in (
-                    RESOURCE_METADATA,
-                    RESOURCE_METADATA + MCP,
-                    SERVER_METADATA,
-                    AUTHORIZE,
-                    TOKEN,
-                    REGISTER,
-                    CONSENT,
-                )
-                for method in ("GET", "POST")
-            ),
-        ]
+        paths = (RESOURCE_METADATA, RESOURCE_METADATA + MCP, SERVER_METADATA, AUTHORIZE, TOKEN, REGISTER, CONSENT)
+        handlers = {MCP: self._answer, **dict.fromkeys(paths, self._let_in)}
+        return [web.route(method, path, handlers[path]) for path in handlers for method in ("GET", "POST")]
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         async with self._opening:
             if self._door is None or self._door.has_died:
-                module = await _imported("bridge.mcp.endpoint")
-                door: McpDoor = module.McpDoor(
-                    self._admission, self._authenticator, self._relay, self._known_as.metadata
-                )
+                module = await asyncio.to_thread(importlib.import_module, "bridge.mcp.endpoint")
+                metadata = self._known_as.metadata
+                door: McpDoor = module.McpDoor(self._admission, self._authenticator, self._relay, metadata)
                 self._door = await self._stack.enter_async_context(door)
         return await self._door.answer(request)
 
     async def _let_in(self, request: web.Request) -> web.StreamResponse:
         async with self._opening:
             if self._oauth is None:
-                module = await _imported("bridge.mcp.oauth")
-                oauth: OAuth = module.oauth(
+                module = await asyncio.to_thread(importlib.import_module, "bridge.mcp.oauth")
+                self._oauth = module.OAuth(
                     self._grants, self._cookie_key, self._admission, self._authenticator, self._known_as
                 )
-                self._oauth = oauth
         return await self._oauth.answer(request)
-
-
-async def _imported(name: str) -> Any:
-    return await asyncio.to_thread(importlib.import_module, name)

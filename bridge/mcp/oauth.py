@@ -1,10 +1,8 @@
 """The OAuth endpoints: metadata, registration, codes and tokens, and the page on which a person admits a program.
 
-The `mcp` package implements the protocol. Grants and consent are the bridge's own. The program's own name is shown as
-unverified.
+The `mcp` package implements the protocol. Grants and consent are the bridge's own.
 """
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -50,7 +48,7 @@ class Consent:
         self._addresses = addresses
 
     async def show(self, request: web.Request) -> web.StreamResponse:
-        """Return the page that asks the person whether a program gets access."""
+        """Return the page with the question."""
         person, program, params = await self._asked(request)
         wanted = set(params.scopes or GRANTABLE)
         target = str(params.redirect_uri)
@@ -79,35 +77,25 @@ class Consent:
         return messages.redirect(target)
 
     async def _asked(self, request: web.Request) -> tuple[str, Program, AuthorizationParams]:
-        """Return the person, the program and its request.
-
-        Raises AnsweredError if the request has expired or nobody is logged in.
-        """
+        """Return the person, the program and its request. AnsweredError if it has expired or nobody is logged in."""
         asked = await self._provider.asked(request.query.get("request", ""))
         if asked is None:
-            raise messages.AnsweredError(
-                messages.page(
-                    request,
-                    400,
-                    "This request is no longer open",
-                    "A program's request for access is open for ten minutes. Start again in that program.",
-                    code="expired",
-                )
-            )
+            words = "A program's request for access is open for ten minutes. Start again in that program."
+            page = messages.page(request, 400, "This request is no longer open", words, code="expired")
+            raise messages.AnsweredError(page)
         caller = await self._authenticator.browser(request)
         if caller is None:
-            raise messages.AnsweredError(
-                messages.page(
-                    request,
-                    401,
-                    "Log in first",
-                    "A program asks for access, but nobody is logged in in this browser. Open your login link in "
-                    "this browser, then come back to this page and reload it.",
-                    *self._authenticator.new_link,
-                    code="unauthorized",
-                    ways=self._authenticator.ways_in(request),
-                )
+            page = messages.page(
+                request,
+                401,
+                "Log in first",
+                "A program asks for access, but nobody is logged in in this browser. Open your login link in this "
+                "browser, then come back to this page and reload it.",
+                *self._authenticator.new_link,
+                code="unauthorized",
+                ways=self._authenticator.ways_in(request),
             )
+            raise messages.AnsweredError(page)
         request[PERSON] = caller.person
         program, params = asked
         return caller.person, program, params
@@ -135,6 +123,7 @@ def _shown(text: str | None) -> str:
 
 
 _MAX_BODY_BYTES = 64 * 1024
+_METADATA_HEADERS = {"Cache-Control": "max-age=60"}
 #: Rate limit of all registrations together, which need no authentication.
 _REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE = 0.2, 20.0
 
@@ -142,9 +131,12 @@ _REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE = 0.2, 20.0
 class OAuth:
     """Serve the OAuth endpoints, whose routes `mount.py` has."""
 
-    def __init__(self, provider: GrantedAccess, authenticator: Authenticator, known_as: Addresses) -> None:
+    def __init__(
+        self, grants: Grants, cookie_key: bytes, admission: Admission, authenticator: Authenticator, known_as: Addresses
+    ) -> None:
         self._known_as = known_as
         self._registrations = TokenBucket(_REGISTRATIONS_PER_SECOND, _REGISTRATIONS_AT_ONCE)
+        provider = GrantedAccess(grants, cookie_key, known_as.is_ours, admission.revoked)
         consent = Consent(provider, authenticator, known_as)
         options = ClientRegistrationOptions(enabled=True, valid_scopes=list(GRANTABLE), default_scopes=list(GRANTABLE))
         self._authorization = AuthorizationHandler(provider)
@@ -182,32 +174,30 @@ class OAuth:
 
     async def _resource(self, request: web.Request) -> web.StreamResponse:
         base = self._known_as.base(request.host)
-        return _metadata(
-            {
-                "resource": f"{base}{mount.MCP}",
-                "resource_name": "Sprite",
-                "authorization_servers": [base],
-                "scopes_supported": list(GRANTABLE),
-                "bearer_methods_supported": ["header"],
-            }
-        )
+        document = {
+            "resource": f"{base}{mount.MCP}",
+            "resource_name": "Sprite",
+            "authorization_servers": [base],
+            "scopes_supported": list(GRANTABLE),
+            "bearer_methods_supported": ["header"],
+        }
+        return web.json_response(document, headers=_METADATA_HEADERS)
 
     async def _server(self, request: web.Request) -> web.StreamResponse:
         base = self._known_as.base(request.host)
-        return _metadata(
-            {
-                "issuer": base,
-                "authorization_endpoint": f"{base}{mount.AUTHORIZE}",
-                "token_endpoint": f"{base}{mount.TOKEN}",
-                "registration_endpoint": f"{base}{mount.REGISTER}",
-                "scopes_supported": list(GRANTABLE),
-                "response_types_supported": ["code"],
-                "grant_types_supported": ["authorization_code", "refresh_token"],
-                "token_endpoint_auth_methods_supported": ["none", "client_secret_post", "client_secret_basic"],
-                "code_challenge_methods_supported": ["S256"],
-                "authorization_response_iss_parameter_supported": True,
-            }
-        )
+        document = {
+            "issuer": base,
+            "authorization_endpoint": f"{base}{mount.AUTHORIZE}",
+            "token_endpoint": f"{base}{mount.TOKEN}",
+            "registration_endpoint": f"{base}{mount.REGISTER}",
+            "scopes_supported": list(GRANTABLE),
+            "response_types_supported": ["code"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "token_endpoint_auth_methods_supported": ["none", "client_secret_post", "client_secret_basic"],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+        }
+        return web.json_response(document, headers=_METADATA_HEADERS)
 
     async def _asked(self, request: Request) -> Response:
         """Return the package's answer, but do not redirect off-site before consent.
@@ -227,29 +217,14 @@ class OAuth:
 
     async def _registered(self, request: web.Request) -> web.StreamResponse:
         if (wait := self._registrations.wait(1)) > 0:
-            body = {
-                "error": "temporarily_unavailable",
-                "error_description": "Too many programs have registered. Try again later.",
-            }
+            words = "Too many programs have registered. Try again later."
+            body = {"error": "temporarily_unavailable", "error_description": words}
             return web.json_response(body, status=429, headers={"Retry-After": f"{wait:.0f}"})
         self._registrations.take(1)
         return await served_by(self._register, request)
-
-
-def oauth(
-    grants: Grants, cookie_key: bytes, admission: Admission, authenticator: Authenticator, known_as: Addresses
-) -> OAuth:
-    """Create the OAuth endpoints, which store programs and their access in `grants`."""
-    return OAuth(GrantedAccess(grants, cookie_key, known_as.is_ours, admission.revoked), authenticator, known_as)
 
 
 def _application(handle: Callable[[Request], Awaitable[Response]]) -> Application:
     application: Any = RequestBodyLimitMiddleware(request_response(handle), _MAX_BODY_BYTES)
     served: Application = application
     return served
-
-
-def _metadata(document: dict[str, Any]) -> web.Response:
-    return web.Response(
-        text=json.dumps(document), content_type="application/json", headers={"Cache-Control": "max-age=60"}
-    )

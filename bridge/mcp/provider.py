@@ -1,10 +1,11 @@
-"""OAuth provider for the handlers of the `mcp` package: programs, codes and tokens, over `grants`.
+"""OAuth provider for the `mcp` package, over `grants`.
 
-Registrations are not verified, so the person sees a program's name as its own claim. Redirect URIs are checked, because
-the receiver of an answer gets access.
+Registrations are not verified. Redirect URIs are checked, because the receiver of an answer gets access.
 """
 
+import json
 import re
+import secrets
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,18 +17,20 @@ from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthCli
 from pydantic import AnyUrl, ValidationError
 
 from bridge.auth.tokens import Scope
-from bridge.mcp.grants import ACCESS_SECONDS, CODE_SECONDS, Code, Grants, Issued
+from bridge.mcp.grants import ACCESS_SECONDS, Grants, Issued
 from bridge.mcp.mount import CONSENT, is_here
 
 #: Scopes that a program can be granted here. `observe` requires a token that a person creates.
 GRANTABLE: Final[tuple[Scope, ...]] = ("memory:read", "actions", "ask")
-#: Limit for a person's answer.
+#: Limits for a person's answer, and for the program to exchange its code.
 ASK_SECONDS: Final = 600
+_CODE_SECONDS: Final = 60
 _MAX_INFO_CHARS, _MAX_REDIRECTS, _MAX_REDIRECT_CHARS = 16_384, 10, 500
 _MAX_STATE_CHARS, _CHALLENGE = 2_000, re.compile(r"[A-Za-z0-9_-]{43,128}")
 #: A program's own scheme: a reversed domain (RFC 8252, 7.1). Others may belong to other programs or the browser.
 _SCHEME = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
+_UNSAFE = "A redirect URI must use https, http on this machine, or a reversed domain as its scheme (com.example.app:)."
 
 
 class Program(OAuthClientInformationFull):
@@ -38,10 +41,8 @@ class Program(OAuthClientInformationFull):
         try:
             return super().validate_redirect_uri(redirect_uri)
         except InvalidRedirectUriError:
-            wanted = None if redirect_uri is None else _without_port(str(redirect_uri))
-            if redirect_uri is None or wanted is None:
-                raise
-            if wanted not in {_without_port(str(known)) for known in self.redirect_uris or []}:
+            known = {_without_port(str(uri)) for uri in self.redirect_uris or []} - {None}
+            if redirect_uri is None or _without_port(str(redirect_uri)) not in known:
                 raise
             return redirect_uri
 
@@ -68,8 +69,6 @@ class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, 
         self._is_ours = is_ours
         self._ended = ended
 
-    # --- programs ---
-
     async def get_client(self, client_id: str) -> Program | None:
         """Return a registered program, or None."""
         info = await self._grants.client(client_id)
@@ -86,19 +85,12 @@ class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, 
             raise sdk.RegistrationError("invalid_redirect_uri", f"Register 1 to {_MAX_REDIRECTS} redirect URIs.")
         for uri in uris:
             if leads_to(uri) is None:
-                words = (
-                    "A redirect URI must use https, http on this machine, or a scheme that is a reversed domain "
-                    "(com.example.app:)."
-                )
-                raise sdk.RegistrationError("invalid_redirect_uri", words)
+                raise sdk.RegistrationError("invalid_redirect_uri", _UNSAFE)
         info = client_info.model_dump_json(exclude_none=True)
         if len(info) > _MAX_INFO_CHARS:
-            raise sdk.RegistrationError(
-                "invalid_client_metadata", f"The registration has more than {_MAX_INFO_CHARS:,} characters."
-            )
+            words = f"The registration has more than {_MAX_INFO_CHARS:,} characters."
+            raise sdk.RegistrationError("invalid_client_metadata", words)
         await self._grants.add_client(client_info.client_id, info)
-
-    # --- a person is asked ---
 
     async def authorize(self, client: OAuthClientInformationFull, params: sdk.AuthorizationParams) -> str:
         """Return the URL of the page that asks the person for consent to a program's request."""
@@ -121,46 +113,36 @@ class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, 
         return None if client is None else (client, sdk.AuthorizationParams.model_validate(params))
 
     async def agreed(self, program: Program, params: sdk.AuthorizationParams, person: str, scopes: list[str]) -> str:
-        """Store a person's consent and return its code."""
-        return await self._grants.add_code(
-            Code(
-                client_id=program.client_id,
-                person=person,
-                scopes=scopes,
-                challenge=params.code_challenge,
-                redirect_uri=str(params.redirect_uri),
-                is_explicit=params.redirect_uri_provided_explicitly,
-                resource=params.resource,
-                expires_at=time.time() + CODE_SECONDS,
-            )
+        """Store a person's consent. Return its code, valid once and for a minute."""
+        code = sdk.AuthorizationCode(
+            code=secrets.token_urlsafe(32),
+            scopes=scopes,
+            expires_at=time.time() + _CODE_SECONDS,
+            client_id=program.client_id,
+            code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
+            resource=params.resource,
+            subject=person,
         )
-
-    # --- codes and tokens ---
+        await self._grants.add_code(code)
+        return code.code
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> sdk.AuthorizationCode | None:
         """Return a code's consent if it belongs to this program."""
-        code = await self._grants.code(authorization_code)
-        if code is None or code.client_id != client.client_id:
+        info = await self._grants.code(authorization_code)
+        if info is None:
             return None
-        return sdk.AuthorizationCode(
-            code=authorization_code,
-            scopes=code.scopes,
-            expires_at=code.expires_at,
-            client_id=code.client_id,
-            code_challenge=code.challenge,
-            redirect_uri=AnyUrl(code.redirect_uri),
-            redirect_uri_provided_explicitly=code.is_explicit,
-            resource=code.resource,
-            subject=code.person,
-        )
+        code = sdk.AuthorizationCode.model_validate({**json.loads(info), "code": authorization_code})
+        return code if code.client_id == client.client_id else None
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: sdk.AuthorizationCode
     ) -> OAuthToken:
         """Exchange a code for tokens, once."""
-        issued = await self._grants.exchange_code(authorization_code.code, client.client_name or "")
+        issued = await self._grants.exchange_code(authorization_code, client.client_name or "")
         if issued is None:
             raise sdk.TokenError("invalid_grant", "This code was used, or has expired.")
         return _tokens(issued)
@@ -204,10 +186,7 @@ class GrantedAccess(sdk.OAuthAuthorizationServerProvider[sdk.AuthorizationCode, 
 
 
 def leads_to(uri: str) -> str | None:
-    """Return a redirect's target as a Content-Security-Policy source: an origin or a program's own scheme.
-
-    Returns None if no answer may be sent there.
-    """
+    """Return a redirect's target as a source of a Content-Security-Policy, or None if no answer may be sent there."""
     try:
         parts = urlsplit(uri)
         port = parts.port
@@ -216,8 +195,7 @@ def leads_to(uri: str) -> str | None:
     if len(uri) > _MAX_REDIRECT_CHARS or parts.fragment or "@" in parts.netloc or "#" in uri:
         return None
     if parts.scheme not in {"http", "https"}:
-        is_program = _SCHEME.fullmatch(parts.scheme) is not None
-        return f"{parts.scheme}:" if is_program else None
+        return f"{parts.scheme}:" if _SCHEME.fullmatch(parts.scheme) else None
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
     if _HOST.fullmatch(host) is None or (parts.scheme == "http" and not is_here(uri)):

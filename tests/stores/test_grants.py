@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from bridge.auth.people import People
 from bridge.auth.tokens import PersonTokens
 from bridge.db.database import Database
 from bridge.db.open import open_database
-from bridge.mcp.grants import Code, Grants, Issued
+from bridge.mcp.grants import Grants, Issued
 
 
 @pytest.fixture
@@ -30,8 +31,22 @@ async def grants(database: Database) -> Grants:
 
 
 async def granted(grants: Grants) -> Issued:
-    code = Code("program", "ada", ["memory:read"], "x" * 43, "http://localhost/", True, None, time.time() + 60)
-    issued = await grants.exchange_code(await grants.add_code(code), "Editor")
+    # Every worker imports this file, and MCP takes half a second.
+    from mcp.server.auth.provider import AuthorizationCode
+    from pydantic import AnyUrl
+
+    code = AuthorizationCode(
+        code=secrets.token_urlsafe(),
+        scopes=["memory:read"],
+        expires_at=time.time() + 60,
+        client_id="program",
+        code_challenge="x" * 43,
+        redirect_uri=AnyUrl("http://localhost/"),
+        redirect_uri_provided_explicitly=True,
+        subject="ada",
+    )
+    await grants.add_code(code)
+    issued = await grants.exchange_code(code, "Editor")
     assert issued is not None
     return issued
 

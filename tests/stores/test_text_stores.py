@@ -121,7 +121,7 @@ BRIDGES_FREE: dict[str, tuple[str, ...]] = {
     "notices": ("sprite", "key", "kind", "request_id"),
     "notify_settings": ("person",),
     "oauth_clients": ("client_id", "info"),
-    "oauth_codes": ("code_sha256", "client_id", "person", "scopes", "challenge", "redirect_uri", "resource"),
+    "oauth_codes": ("code_sha256", "client_id", "person", "info"),
     "oauth_grants": ("refresh_sha256", "person", "label", "client_id", "scopes"),
     "oauth_spent": ("refresh_sha256", "person", "label"),
     "oidc_identities": ("issuer", "subject", "person"),
