@@ -1,6 +1,7 @@
 """JSON from programs, tolerant of lone surrogates from text that was cut inside an emoji (pure)."""
 
 import json
+from collections.abc import Mapping
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -9,7 +10,6 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from bridge.auth.admission import DoorError
-from bridge.http.messages import body_within
 from sprite.protocol.frames import well_formed
 
 
@@ -35,10 +35,7 @@ def decoded(body: bytes, type_: Any) -> Any:
 
 
 def _mended(body: bytes, error: Exception) -> bytes:
-    """Return the body with question marks for lone surrogates, which JSON can express but UTF-8 cannot.
-
-    Raise UnreadableError if it is invalid in another way; `error` is the reason why its first decoding failed.
-    """
+    """Return the body with question marks for lone surrogates. UnreadableError if the `error` had another reason."""
     try:
         return msgspec.json.encode(well_formed(json.loads(body.decode(), parse_constant=_no_number)))
     except (ValueError, RecursionError, OverflowError) as worse:
@@ -65,17 +62,13 @@ def refusing(handler: Handler) -> Handler:
 
 def refusal(error: DoorError) -> web.Response:
     """Return the JSON response for a refused request of a program."""
-    body = msgspec.json.encode({"error": {"code": error.code, "message": str(error)}})
-    response = web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers())
-    if error.status == web.HTTPRequestEntityTooLarge.status_code:
-        # The rest of the body is not read.
+    return in_json(error.status, {"error": {"code": error.code, "message": str(error)}}, error.headers())
+
+
+def in_json(status: int, value: object, headers: Mapping[str, str]) -> web.Response:
+    """Return a value as JSON. The connection of a request that was too large to read is closed."""
+    body = msgspec.json.encode(value)
+    response = web.Response(status=status, body=body, content_type="application/json", headers=headers)
+    if status == web.HTTPRequestEntityTooLarge.status_code:
         response.force_close()
     return response
-
-
-async def whole_body(request: web.Request, most: int) -> bytes:
-    """Return the request's body. Raises DoorError if it has more than `most` bytes."""
-    body = await body_within(request, most)
-    if body is None:
-        raise DoorError(413, "request_too_large", f"The request is too large: at most {most >> 20} MiB are allowed.")
-    return body

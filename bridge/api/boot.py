@@ -1,19 +1,13 @@
 """`GET /v1/memory/boot?project=`: memory as text for the start of an external session in that project.
 
-Such a session must not wait for a VM to wake, so the bridge caches the last texts in memory, within limits. With a
-link, the sprite is asked. Without one, the cached text is returned while the sprite is woken and asked in the
-background.
-
-The sprite's messages invalidate the cache. After a memory update, the cached texts are requested again. After a state
-sync (which follows a forget or missed events) they are dropped first, and pending requests are repeated. So forgotten
-content is not served again. A forget on the sprite's own machine while it is stopped takes effect at the next link.
+Such a session must not wait for a VM to wake: without a link it gets a cached text, while the sprite is asked in the
+background. A state sync (which follows a forget or missed events) drops the cache, so no forgotten content is served.
 """
 
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -42,14 +36,6 @@ _RETRY_SECONDS = 2
 _Key = tuple[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A cached boot text. `epoch` numbers this bridge's ownership of the sprite at the time when the text arrived."""
-
-    text: str
-    epoch: int | None
-
-
 class Boot(Service, Observer):
     """Serve boot texts from a cache, as an Observer of the relay: `async with Boot(admission, relay) as boot:`."""
 
@@ -57,8 +43,8 @@ class Boot(Service, Observer):
         self._admission = admission
         self._relay = relay
         self._seconds = seconds
-        #: By person and project, most recently used last.
-        self._texts: OrderedDict[_Key, _Text] = OrderedDict()
+        #: Texts, and the epochs of ownership in which they arrived, by person and project; least recently used first.
+        self._texts: OrderedDict[_Key, tuple[str, int | None]] = OrderedDict()
         #: Messages of each sprite that invalidate earlier answers.
         self._changes: Counter[str] = Counter()
         self._asking: dict[_Key, asyncio.Task[str | DoorError]] = {}
@@ -75,9 +61,9 @@ class Boot(Service, Observer):
     async def _boot(self, request: web.Request) -> web.StreamResponse:
         async with self._admission.entered(request, "memory:read") as holder:
             text = await self._text((holder.person, _project(request)))
-        etag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
-        headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
-        if etag in _known(request):
+        digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+        headers = {"ETag": f'"{digest}"', "Cache-Control": "private, no-cache", "Vary": "Authorization"}
+        if any(known.value == digest for known in request.if_none_match or ()):
             return web.Response(status=304, headers=headers)
         return web.Response(text=text, content_type="text/plain", charset="utf-8", headers=headers)
 
@@ -87,12 +73,8 @@ class Boot(Service, Observer):
         if kept is not None and not self._relay.is_ready(key[0]):
             return kept
         if asking is None:
-            raise DoorError(
-                429,
-                "too_many_requests",
-                "Too many requests for different projects at once. Ask again in a moment.",
-                retry_after=1,
-            )
+            words = "Too many requests for different projects at once. Ask again in a moment."
+            raise DoorError(429, "too_many_requests", words, retry_after=1)
         await asyncio.wait({asking}, timeout=self._seconds)
         if not asking.done():
             # It may have been dropped in the meantime.
@@ -108,15 +90,16 @@ class Boot(Service, Observer):
         kept = self._texts.get(key)
         if kept is None:
             return None
-        if kept.epoch != self._relay.epoch(key[0]):
+        text, epoch = kept
+        if epoch != self._relay.epoch(key[0]):
             # The sprite's messages to another bridge were missed here; one may have been a forget.
             del self._texts[key]
             return None
         self._texts.move_to_end(key)
-        return kept.text
+        return text
 
     def _keep(self, key: _Key, text: str) -> None:
-        self._texts[key] = _Text(text, self._relay.epoch(key[0]))
+        self._texts[key] = text, self._relay.epoch(key[0])
         self._texts.move_to_end(key)
         own = [other for other in self._texts if other[0] == key[0]]
         if len(own) > _MAX_TEXTS_EACH:
@@ -124,13 +107,8 @@ class Boot(Service, Observer):
         elif len(self._texts) > _MAX_TEXTS:
             self._texts.popitem(last=False)
 
-    # --- asking ---
-
     def _ask(self, key: _Key) -> asyncio.Task[str | DoorError] | None:
-        """Return the running or new task that requests a boot text from the sprite.
-
-        Return None if the person has too many such tasks.
-        """
+        """Return the running or new task that asks the sprite for a boot text, or None if the person has too many."""
         asking = self._asking.get(key)
         if asking is None and sum(person == key[0] for person, _ in self._asking) < _MAX_ASKING_EACH:
             asking = self._asking[key] = self._tasks.start(self._asked(key), "ask for boot memory")
@@ -155,8 +133,6 @@ class Boot(Service, Observer):
             return DoorError(400, answer.code, answer.message)
         return _unavailable()
 
-    # --- what the relay tells ---
-
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """Refresh or drop a sprite's cached texts after a change of its memory."""
         if isinstance(message.payload, StateSync | MemoryUpdate):
@@ -171,24 +147,13 @@ class Boot(Service, Observer):
 
 def _project(request: web.Request) -> str | None:
     """Return the requested project, or None. Raises DoorError for an invalid key."""
-    given = request.query.get("project", "")
-    if not given:
-        return None
+    given = request.query.get("project")
     try:
-        return project_key(given)
+        return project_key(given) if given else None
     except PeerError as error:
         raise DoorError(400, error.code, str(error)) from error
 
 
-def _known(request: web.Request) -> set[str]:
-    """Return the ETags in the request's If-None-Match header: texts that the client has already."""
-    return {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
-
-
 def _unavailable() -> DoorError:
-    return DoorError(
-        503,
-        "unavailable",
-        "The sprite is still waking up. Ask again in a moment.",
-        retry_after=_RETRY_SECONDS,
-    )
+    words = "The sprite is still waking up. Ask again in a moment."
+    return DoorError(503, "unavailable", words, retry_after=_RETRY_SECONDS)

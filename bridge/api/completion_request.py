@@ -1,11 +1,7 @@
-"""Parse the body of a chat completion into a mission (pure). Impossible requests are refused with a message.
+"""Parse the body of a chat completion into a mission: its last user message (pure).
 
-- The last user message is the mission. It is the person's only if the app names its `user`; otherwise it is the
-  program's. Earlier messages are the client's copy of a conversation that the agent remembers, and are not sent.
-- System messages come from the app, not the person. They follow the mission, quoted line by line, so that the agent may
-  heed them and memory does not attribute them to the person.
-- Sampling settings and unknown fields are ignored and listed in a header.
-- Fields that would change the answer's form (tools, JSON, several choices, audio) are refused.
+Earlier messages are a copy of what the agent remembers, and are not sent. Fields that would change the answer's form
+are refused; other settings are ignored and listed in a header.
 """
 
 import re
@@ -53,33 +49,31 @@ class Asked:
     names_user: bool = False
 
     def mission(self) -> Marked:
-        """Return the mission's text. Raises UnfitError if it is too long. Words of the app count as pasted."""
-        own = self.text.strip()
-        text = own
+        """Return the mission's text. Raises UnfitError if it is too long.
+
+        Words of the app follow, quoted and marked as pasted: memory must not attribute them to the person.
+        """
+        own = text = self.text.strip()
         if self.system:
             quoted = "\n".join(f"> {line}".rstrip() for line in self.system.splitlines())
             text = f"{own}\n\n{_FROM_THE_APP}\n{quoted}"
-        if len(text) > MAX_MISSION_CHARS:
-            raise UnfitError(
-                "messages",
-                f"The message has {len(text):,} characters; at most {MAX_MISSION_CHARS:,} are allowed. Put it "
-                "into a file.",
-                code="context_length_exceeded",
-            )
-        return Marked(text, joined([(len(own), len(text))]))
-
-
-class _Body(msgspec.Struct):
-    model: str
-    messages: list[msgspec.Raw]
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
-    user: str | None = None
+        if (length := len(text)) > MAX_MISSION_CHARS:
+            words = f"The message has {length:,} characters, {MAX_MISSION_CHARS:,} are allowed. Put it into a file."
+            raise UnfitError("messages", words, code="context_length_exceeded")
+        return Marked(text, joined([(len(own), length)]))
 
 
 class _Message(msgspec.Struct):
     role: str
     content: str | list[dict[str, Any]] | None = None
+
+
+class _Body(msgspec.Struct):
+    model: str
+    messages: list[_Message]
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    user: str | None = None
 
 
 def read(body: bytes) -> Asked:
@@ -105,9 +99,8 @@ def read(body: bytes) -> Asked:
 
 def unknown_model() -> UnfitError:
     """Return the error for a request that names a model other than the person's agent."""
-    return UnfitError(
-        "model", f"The only model here is {MODEL!r}, the person's own agent.", status=404, code="model_not_found"
-    )
+    words = f"The only model here is {MODEL!r}, the person's own agent."
+    return UnfitError("model", words, status=404, code="model_not_found")
 
 
 def _decoded(data: bytes, type_: Any) -> Any:
@@ -119,14 +112,11 @@ def _decoded(data: bytes, type_: Any) -> Any:
         raise UnfitError(None, f"The body is not valid JSON: {error}.", code="invalid_json") from error
 
 
-# --- fields that would make the answer another one ---
-
-
 def _is_empty(value: Any) -> bool:
     return not value
 
 
-#: Each with a check for values that make no difference.
+#: Fields that would change the answer, each with a check for values that make no difference.
 _REFUSED: dict[str, Callable[[Any], bool]] = {
     "tools": _is_empty,
     "functions": _is_empty,
@@ -142,38 +132,25 @@ _REFUSED: dict[str, Callable[[Any], bool]] = {
     "web_search_options": lambda value: value is None,
 }
 
-# --- messages ---
 
-
-def _messages(raws: list[msgspec.Raw]) -> tuple[str, str]:
+def _messages(messages: list[_Message]) -> tuple[str, str]:
     """Return the last message's text, which becomes the mission, and the joined system messages. Raise UnfitError."""
-    messages = [_decoded(bytes(raw), _Message) for raw in raws]
-    system = "\n\n".join(
-        text for message in messages if message.role in {"system", "developer"} if (text := _plain(message).strip())
-    )
+    of_app = [_content(message).strip() for message in messages if message.role in {"system", "developer"}]
+    system = "\n\n".join(filter(None, of_app))
     if len(system) > MAX_SYSTEM_CHARS:
-        raise UnfitError(
-            "messages",
-            f"The system messages have {len(system):,} characters; at most {MAX_SYSTEM_CHARS:,} are "
-            "allowed. The agent has its own instructions and memory: shorten them in your app, or leave "
-            "them out.",
-            code="context_length_exceeded",
+        words = (
+            f"The system messages have {len(system):,} characters; at most {MAX_SYSTEM_CHARS:,} are allowed. The agent "
+            "has its own instructions and memory: shorten them in your app, or leave them out."
         )
+        raise UnfitError("messages", words, code="context_length_exceeded")
     said = [message for message in messages if message.role not in {"system", "developer"}]
     if not said or said[-1].role != "user":
-        raise UnfitError(
-            "messages", "The last message must be the person's (role 'user'), because the agent answers it."
-        )
+        words = "The last message must be the person's (role 'user'), because the agent answers it."
+        raise UnfitError("messages", words)
     text = _content(said[-1])
     if not text.strip():
         raise UnfitError("messages", "The last message is empty.")
     return text, system
-
-
-def _plain(message: _Message) -> str:
-    if not isinstance(message.content, list):
-        return message.content or ""
-    return "\n".join(str(part.get("text", "")) for part in message.content if part.get("type") == "text")
 
 
 def _content(message: _Message) -> str:

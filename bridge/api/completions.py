@@ -1,19 +1,19 @@
 """`POST /v1/chat/completions`: a chat completion is one of the person's missions, answered streamed or whole.
 
-A client that disconnects early (as its Stop button does) stops the mission, and so does a revoked token. Once the agent
-has a mission, no error asks clients to retry.
+A client that disconnects early stops the mission. Once the agent has a mission, no error asks clients to retry.
 """
 
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from bridge.api.bodies import in_json
 from bridge.api.completion_request import MODEL, Asked, UnfitError, read, unknown_model
 from bridge.api.missions import AskError, Asking
 from bridge.auth.admission import Admission, DoorError, RevokedError
@@ -30,10 +30,9 @@ _INTERRUPTED = "(The answer was stopped before its end.)"
 
 
 class GrowingText:
-    """Merge the agent's texts into one growing text. `add` returns the text to append.
+    """Merge the agent's texts of a turn, each a paragraph, into one growing text. Sent text cannot be taken back.
 
-    The agent writes several texts in a turn, with tools between them: each becomes a paragraph. Sent text cannot be
-    taken back. With `tells_questions`, permission requests appear in the text.
+    With `tells_questions`, permission requests appear in the text.
     """
 
     def __init__(self, *, tells_questions: bool) -> None:
@@ -42,7 +41,7 @@ class GrowingText:
         self._is_begun = False
 
     def add(self, turn: Turn) -> str:
-        """Return what is new in a turn, often empty."""
+        """Return the text to append, often empty."""
         return "".join(map(self._piece, self._reader.news(turn)))
 
     def _piece(self, news: News) -> str:
@@ -64,44 +63,11 @@ class GrowingText:
         return between + words
 
 
-class Completion:
-    """Build the JSON of one answer, streamed or whole."""
-
-    def __init__(self, mission_id: str) -> None:
-        self._head: dict[str, Any] = {"id": f"chatcmpl-{mission_id}", "created": int(time.time()), "model": MODEL}
-
-    def whole(self, text: str, usage: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the whole answer."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        return {**self._head, "object": "chat.completion", "choices": [choice], **({"usage": usage} if usage else {})}
-
-    def first(self) -> dict[str, Any]:
-        """Return the first chunk of a stream."""
-        return self._chunk({"role": "assistant", "content": ""})
-
-    def piece(self, text: str) -> dict[str, Any]:
-        """Return a chunk with a piece of the text."""
-        return self._chunk({"content": text})
-
-    def last(self, usage: dict[str, Any] | None, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-        """Yield the last chunks of a stream."""
-        yield self._chunk({}, "stop")
-        if with_usage:
-            empty = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-            yield {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage or empty}
-
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
-
-
 def usage_of(ending: Ending | None) -> dict[str, Any] | None:
     """Return the token usage in OpenAI's format, or None if it is unknown."""
     usage = ending.usage if isinstance(ending, Complete) else None
     if usage is None:
         return None
-
     prompt = usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
     return {
         "prompt_tokens": prompt,
@@ -150,51 +116,31 @@ _NOT_TAKEN = frozenset({"queue_full", "unavailable"})
 _SERVERS_FAULT = 500
 
 
-class Whole:
-    """Send the whole answer in one JSON body."""
+class Answer:
+    """Send the answer to one request: whole as JSON, or as server-sent events.
 
-    def __init__(self, completion: Completion, headers: Mapping[str, str]) -> None:
-        self._completion = completion
-        self._headers = headers
-
-    async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
-        """Collect the turn's text and return the response after its end. Raise AskError if the end will not arrive."""
-        growing = GrowingText(tells_questions=False)
-        text, ending = "", None
-        async for turn in changes:
-            if turn is not None:
-                text, ending = text + growing.add(turn), turn.ending
-        if isinstance(ending, Failed):
-            return problem(ending, self._headers)
-        body = msgspec.json.encode(self._completion.whole(text, usage_of(ending)))
-        return web.Response(body=body, content_type="application/json", headers=self._headers)
-
-    async def failed(self, error: AskError) -> web.StreamResponse:
-        """Return the response for a mission that failed."""
-        return problem(error, self._headers)
-
-    async def cut(self, error: DoorError) -> web.StreamResponse:
-        """Return the response after the token was revoked."""
-        return refusal(error)
-
-
-class Streamed:
-    """Send the answer as server-sent events.
-
-    The stream starts with the first text or after a while, so early failures get their own status.
+    A stream starts with the first text or after a while, so early failures get their own status.
     """
 
-    def __init__(
-        self, request: web.Request, completion: Completion, headers: Mapping[str, str], *, with_usage: bool
-    ) -> None:
+    def __init__(self, request: web.Request, asked: Asked) -> None:
+        self.mission_id = str(uuid.uuid4())
         self._request = request
-        self._completion = completion
-        self._headers = headers
-        self._with_usage = with_usage
+        self._asked = asked
+        self._head: dict[str, Any] = {
+            "id": f"chatcmpl-{self.mission_id}",
+            "created": int(time.time()),
+            "model": MODEL,
+            "object": "chat.completion.chunk" if asked.is_streamed else "chat.completion",
+        }
+        self._headers = {"X-Sprite-Mission": self.mission_id}
+        if asked.ignored:
+            self._headers["X-Sprite-Ignored"] = ", ".join(asked.ignored)
         self._response: web.StreamResponse | None = None
 
     async def told(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
-        """Stream the turn's text and return the response after its end. Raise AskError if the end will not arrive."""
+        """Send the turn's text and return the response after its end. Raise AskError if the end will not arrive."""
+        if not self._asked.is_streamed:
+            return await self._whole(changes)
         growing = GrowingText(tells_questions=True)
         ending = None
         async for turn in changes:
@@ -203,17 +149,23 @@ class Streamed:
                 continue
             ending = turn.ending
             if piece := growing.add(turn):
-                await self._send(self._completion.piece(piece))
+                await self._write(self._chunk({"content": piece}))
         if isinstance(ending, Failed):
-            return await self._ended_badly(ending)
-        for chunk in self._completion.last(usage_of(ending), with_usage=self._with_usage):
-            await self._send(chunk)
+            return await self.failed(ending)
+        await self._write(self._chunk({}, "stop"))
+        if self._asked.with_usage:
+            usage = usage_of(ending) or {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+            await self._write(_event({**self._head, "choices": [], "usage": usage}))
         await self._write(b"data: [DONE]\n\n")
         return await self._finished()
 
-    async def failed(self, error: AskError) -> web.StreamResponse:
+    async def failed(self, fault: Failed | AskError) -> web.StreamResponse:
         """Return the response for a mission that failed."""
-        return await self._ended_badly(error)
+        if self._response is None:
+            return problem(fault, self._headers)
+        status, kind, code, words = problem_of(fault)
+        await self._write(_event(_error(status, code, words, kind)))
+        return await self._finished()
 
     async def cut(self, error: DoorError) -> web.StreamResponse:
         """Return the response after the token was revoked. Raises ConnectionResetError if a response has started."""
@@ -227,15 +179,22 @@ class Streamed:
             self._request.transport.abort()
         raise ConnectionResetError(str(error))
 
-    async def _ended_badly(self, fault: Failed | AskError) -> web.StreamResponse:
-        if self._response is None:
-            return problem(fault, self._headers)
-        status, kind, code, words = problem_of(fault)
-        await self._send(_error(status, code, words, kind))
-        return await self._finished()
+    async def _whole(self, changes: AsyncIterator[Turn | None]) -> web.StreamResponse:
+        growing = GrowingText(tells_questions=False)
+        text, ending = "", None
+        async for turn in changes:
+            if turn is not None:
+                text, ending = text + growing.add(turn), turn.ending
+        if isinstance(ending, Failed):
+            return await self.failed(ending)
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        usage = usage_of(ending)
+        return in_json(200, {**self._head, "choices": [choice], **({"usage": usage} if usage else {})}, self._headers)
 
-    async def _send(self, value: dict[str, Any]) -> None:
-        await self._write(_event(value))
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return _event({**self._head, "choices": [choice]})
 
     async def _write(self, data: bytes) -> None:
         if self._response is None:
@@ -244,7 +203,7 @@ class Streamed:
             self._response.content_type = "text/event-stream"
             self._response.charset = "utf-8"
             await self._response.prepare(self._request)
-            data = _event(self._completion.first()) + data
+            data = self._chunk({"role": "assistant", "content": ""}) + data
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._response.write(data)
@@ -264,7 +223,7 @@ def refusal(error: DoorError) -> web.Response:
     """Return a refusal in the format of OpenAI's errors."""
     param = error.param if isinstance(error, UnfitError) else None
     code = "invalid_api_key" if error.code == "unauthorized" else error.code
-    return _json(error.status, _error(error.status, code, str(error), param=param), error.headers())
+    return in_json(error.status, _error(error.status, code, str(error), param=param), error.headers())
 
 
 def problem(fault: Failed | AskError, headers: Mapping[str, str]) -> web.Response:
@@ -272,7 +231,7 @@ def problem(fault: Failed | AskError, headers: Mapping[str, str]) -> web.Respons
     status, kind, code, words = problem_of(fault)
     again = isinstance(fault, AskError) and code in _NOT_TAKEN
     retry = {"Retry-After": str(_RETRY_SECONDS)} if again else {"X-Should-Retry": "false"}
-    return _json(status, _error(status, code, words, kind), {**headers, **retry})
+    return in_json(status, _error(status, code, words, kind), {**headers, **retry})
 
 
 def _error(status: int, code: str, words: str, kind: str | None = None, param: str | None = None) -> dict[str, Any]:
@@ -284,16 +243,6 @@ def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
-def _json(status: int, value: dict[str, Any], headers: Mapping[str, str]) -> web.Response:
-    response = web.Response(
-        status=status, body=msgspec.json.encode(value), content_type="application/json", headers=headers
-    )
-    if status == web.HTTPRequestEntityTooLarge.status_code:
-        # The rest of the body is not read.
-        response.force_close()
-    return response
-
-
 #: Clients send the whole conversation each time.
 _MAX_BODY_BYTES = 4 * 2**20
 #: Limit for the sprite to accept a mission.
@@ -301,7 +250,6 @@ _TAKING_SECONDS = 120.0
 #: Interval of keep-alive comments in a silent stream, below the timeouts of proxies.
 _QUIET_SECONDS = 5.0
 _UNREACHED = "The sprite could not be reached in time. Send the message again in a while."
-_ANSWER: Final = web.RequestKey("answer", object)
 
 
 class Completions:
@@ -328,65 +276,51 @@ class Completions:
                     raise unknown_model()
         except DoorError as error:
             return refusal(error)
-        whole = {"object": "list", "data": [model]} if asked is None else model
-        return web.Response(body=msgspec.json.encode(whole), content_type="application/json")
+        return in_json(200, {"object": "list", "data": [model]} if asked is None else model, {})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
+        answer: Answer | None = None
         try:
             async with self._admission.entered(request, "ask") as holder:
-                return await self._answered(request, holder)
+                asked = await _asked(request)
+                answer = Answer(request, asked)
+                return await self._answered(answer, asked, holder)
         except RevokedError as error:
-            return await self._cut(request, error)
+            return refusal(error) if answer is None else await answer.cut(error)
         except DoorError as error:
             return refusal(error)
 
-    async def _cut(self, request: web.Request, error: RevokedError) -> web.StreamResponse:
-        answer = request.get(_ANSWER)
-        return await answer.cut(error) if isinstance(answer, Streamed | Whole) else refusal(error)
-
-    async def _answered(self, request: web.Request, holder: Holder) -> web.StreamResponse:
-        person = holder.person
-        asked = await self._read(request)
+    async def _answered(self, answer: Answer, asked: Asked, holder: Holder) -> web.StreamResponse:
         message = asked.mission()
-        mission_id = str(uuid.uuid4())
-        answer = request[_ANSWER] = _answer(request, asked, mission_id)
         try:
             async with self._asking.asked(
-                person,
+                holder.person,
                 message.text,
-                mission_id,
+                answer.mission_id,
                 # Nothing else shows that a person typed the message.
                 asked_by=None if asked.names_user else holder.label,
                 pasted=message.pasted,
                 quiet_seconds=_QUIET_SECONDS,
             ) as changes:
-                return await answer.told(self._taken_in_time(changes))
+                return await answer.told(_taken_in_time(changes))
         except AskError as error:
             return await answer.failed(error)
 
-    async def _read(self, request: web.Request) -> Asked:
-        body = await body_within(request, _MAX_BODY_BYTES)
-        if body is None:
-            words = f"A request may have up to {_MAX_BODY_BYTES >> 20} MiB, including earlier messages."
-            raise UnfitError(None, words, status=413, code="request_too_large")
-        return await off_loop(len(body), read, body)
 
-    async def _taken_in_time(self, changes: AsyncIterator[Turn | None]) -> AsyncIterator[Turn | None]:
-        """Yield the turn's changes. Raise AskError if the sprite does not accept the mission in time."""
-        until = time.monotonic() + _TAKING_SECONDS
-        is_taken = False
-        async for turn in changes:
-            is_taken = is_taken or turn is not None
-            if not is_taken and time.monotonic() > until:
-                raise AskError("unavailable", _UNREACHED)
-            yield turn
+async def _asked(request: web.Request) -> Asked:
+    body = await body_within(request, _MAX_BODY_BYTES)
+    if body is None:
+        words = f"A request may have up to {_MAX_BODY_BYTES >> 20} MiB, including earlier messages."
+        raise UnfitError(None, words, status=413, code="request_too_large")
+    return await off_loop(len(body), read, body)
 
 
-def _answer(request: web.Request, asked: Asked, mission_id: str) -> Streamed | Whole:
-    headers = {"X-Sprite-Mission": mission_id}
-    if asked.ignored:
-        headers["X-Sprite-Ignored"] = ", ".join(asked.ignored)
-    completion = Completion(mission_id)
-    if asked.is_streamed:
-        return Streamed(request, completion, headers, with_usage=asked.with_usage)
-    return Whole(completion, headers)
+async def _taken_in_time(changes: AsyncIterator[Turn | None]) -> AsyncIterator[Turn | None]:
+    """Yield the turn's changes. Raise AskError if the sprite does not accept the mission in time."""
+    until = time.monotonic() + _TAKING_SECONDS
+    is_taken = False
+    async for turn in changes:
+        is_taken = is_taken or turn is not None
+        if not is_taken and time.monotonic() > until:
+            raise AskError("unavailable", _UNREACHED)
+        yield turn

@@ -28,6 +28,7 @@ _MAX_CHARS, _MAX_PARTS = 8 * 2**20, 10_000
 _PAGES = 20
 #: Limit for stopping an abandoned mission; after that it goes on.
 _TAKE_BACK_SECONDS = 60.0
+_LOST = "The bridge lost its connection to the sprite. The agent continues; its answer will be on Sprite's page."
 
 
 class AskError(Exception):
@@ -63,10 +64,8 @@ class Asking(Service):
         """Send a mission to the sprite and yield an iterator over the changes of its turn, up to the ending.
 
         The iterator yields the same turn again, or None after `quiet_seconds` of silence. It raises AskError if the
-        ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words,
-        except for the `pasted` spans.
-        The VM is woken and kept awake. Leaving the block early stops the mission, or withdraws it while it waits.
-        `watch` gets every message to all clients, before the change that it makes.
+        ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words.
+        Leaving the block early stops the mission. `watch` gets every message before the change that it makes.
         """
         ear = _Ear(mission_id, text, watch)
         with self._relay.held(person) as room, room.heard_by(ear):
@@ -106,10 +105,7 @@ class _Ear(HubListener):
         self._changed = asyncio.Event()
 
     async def all(self, quiet_seconds: float | None) -> AsyncIterator[Turn | None]:
-        """Yield the turn whenever it has changed, up to the ending, and None after `quiet_seconds` without a change.
-
-        Raises AskError if the ending will not arrive.
-        """
+        """See `Asking.asked`."""
         has_ended = False
         while not has_ended:
             if self._fault is not None:
@@ -161,18 +157,17 @@ class _Ear(HubListener):
         self.turns.read(lines)
         self._changed.set()
 
-    # --- what the room tells ---
-
     def heard(self, message: ServerMessage) -> None:
         """Handle a message of the sprite: pass it to `watch`, and add it to the turn if it belongs to the mission."""
         payload = message.payload
-        if message.reply_to is None and self._watch is not None:
-            self._watch(payload)
+        if message.reply_to == self.turn.id:
+            # Handled here, so that it is applied before the events that follow it.
+            self.answered(payload)
         if message.reply_to is not None:
-            if message.reply_to == self.turn.id:
-                # Handled here, so that it is applied before the events that follow it.
-                self.answered(payload)
-        elif isinstance(payload, messages.StateSync):
+            return
+        if self._watch is not None:
+            self._watch(payload)
+        if isinstance(payload, messages.StateSync):
             self.has_hole.set()
         elif isinstance(payload, AgentEvent | messages.PermissionRequest) and payload.mission_id == self.turn.id:
             self.hear(payload)
@@ -186,19 +181,14 @@ class _Ear(HubListener):
 
     def ended(self) -> None:
         """Fail with an AskError, because the bridge receives no more from the sprite."""
-        self.fail(
-            "stopping",
-            "The bridge lost its connection to the sprite. The agent continues; its answer will be on Sprite's page.",
-        )
+        self.fail("stopping", _LOST)
 
 
 async def _hand_over(room: SpriteHub, ear: _Ear, mission: messages.Mission) -> None:
     try:
-        answer = await room.ask(mission, ear.turn.id)
+        ear.answered(await room.ask(mission, ear.turn.id))
     except LinkDownError:
         ear.ended()
-        return
-    ear.answered(answer)
 
 
 async def _look_again(room: SpriteHub, ear: _Ear) -> None:

@@ -1,18 +1,19 @@
-"""`POST /v1/observations`: import turns that other programs recorded into a person's memory.
+"""`POST /v1/observations`: hand turns that other programs recorded to a person's sprite, which stores each once.
 
-The turns go to the person's sprite, which redacts, truncates and stores each once; the bridge keeps none. After a
-timeout they may have been stored anyway: a retry counts them as `known`.
+After a timeout they may have been stored anyway: a retry counts them as `known`.
 """
 
 import asyncio
 from collections.abc import Iterator
+from typing import Annotated
 from weakref import WeakValueDictionary
 
 import msgspec
 from aiohttp import web
 
-from bridge.api.bodies import UnreadableError, decoded, refusing, whole_body
+from bridge.api.bodies import UnreadableError, decoded, refusing
 from bridge.auth.admission import Admission, DoorError
+from bridge.http.messages import as_json, body_within
 from bridge.hub.hub import Relay
 from bridge.hub.link import LinkDownError
 from bridge.hub.room import SpriteHub
@@ -27,9 +28,9 @@ _EXAMPLE = (
 
 
 class _Body(msgspec.Struct):
-    source: str
+    source: Annotated[str, msgspec.Meta(max_length=observing.MAX_SOURCE_CHARS)]
     turns: list[msgspec.Raw]
-    project: str | None = None
+    project: Annotated[str, msgspec.Meta(max_length=observing.MAX_PROJECT_CHARS)] | None = None
 
 
 class Calls:
@@ -43,20 +44,9 @@ class Calls:
         except UnreadableError as error:
             words = f"The body is not valid JSON: {error}. Example: {_EXAMPLE}"
             raise DoorError(400, "bad_json", words) from error
-        if len(asked.turns) > observing.MAX_OBSERVED_TURNS:
-            raise DoorError(
-                413,
-                "too_many_turns",
-                f"{len(asked.turns):,} turns are too many at once: send at most {observing.MAX_OBSERVED_TURNS}.",
-            )
-        for name, given, most in (
-            ("source", asked.source, observing.MAX_SOURCE_CHARS),
-            ("project", asked.project or "", observing.MAX_PROJECT_CHARS),
-        ):
-            if len(given) > most:
-                raise DoorError(
-                    422, "bad_request", f"The {name} has {len(given):,} characters; at most {most:,} are allowed."
-                )
+        if (count := len(asked.turns)) > observing.MAX_OBSERVED_TURNS:
+            words = f"{count:,} turns are too many at once: send at most {observing.MAX_OBSERVED_TURNS}."
+            raise DoorError(413, "too_many_turns", words)
         self._source, self._project = asked.source, asked.project
         self.refused: list[observing.RefusedTurn] = []
         self._turns: list[observing.ObservedTurn] = []
@@ -99,6 +89,7 @@ def _id_of(raw: msgspec.Raw, number: int) -> str:
 #: A VM wakes in a second or two. A new one takes minutes, so the program has to retry.
 _SECONDS = 60.0
 _RETRY_SECONDS = 5
+_AWAY = "The sprite could not be reached in time. Send the whole request again in a while; no turn is stored twice."
 #: The sprite's error codes for invalid messages.
 _BLAME_THE_CALLER = frozenset({"bad_request", "bad_payload", "bad_project", "too_large", "unknown_type"})
 
@@ -122,12 +113,12 @@ class Observations:
             self._admission.entered(request, "observe") as holder,
             self._locks.setdefault(holder.person, asyncio.Lock()),
         ):
-            body = await whole_body(request, observing.MAX_OBSERVED_BYTES)
+            body = await body_within(request, observing.MAX_OBSERVED_BYTES)
+            if body is None:
+                words = f"The request is too large: at most {observing.MAX_OBSERVED_BYTES >> 20} MiB are allowed."
+                raise DoorError(413, "request_too_large", words)
             calls = await off_loop(len(body), Calls, body)
-            observed = await self._handed_on(holder.person, calls)
-        return web.Response(
-            body=msgspec.json.encode(observed), content_type="application/json", headers={"Cache-Control": "no-store"}
-        )
+            return as_json(await self._handed_on(holder.person, calls))
 
     async def _handed_on(self, person: str, calls: Calls) -> observing.Observed:
         whole = observing.Observed(0, 0, calls.refused)
@@ -140,13 +131,7 @@ class Observations:
                     whole.known += part.known
                     whole.refused += part.refused
         except (TimeoutError, LinkDownError) as error:
-            raise DoorError(
-                503,
-                "unavailable",
-                "The sprite could not be reached in time. Send the whole request again in a while; no turn "
-                "is stored twice.",
-                retry_after=_RETRY_SECONDS,
-            ) from error
+            raise DoorError(503, "unavailable", _AWAY, retry_after=_RETRY_SECONDS) from error
         return whole
 
 
