@@ -19,7 +19,7 @@ from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.relay_stage import Street, stage
 
 if TYPE_CHECKING:
-    from bridge.acp.program import End
+    from bridge.client.end import End
     from sprite.protocol.messages import StateSync
     from sprite.protocol.shapes import ChatMessage
 
@@ -111,7 +111,8 @@ async def acp_stage(*, reads: bool = True) -> AsyncIterator[AcpStage]:
     """Run an editor that has not started yet; if it never `reads`, the test writes its requests."""
     from acp.client.connection import ClientSideConnection
 
-    from bridge.acp.program import End, opened, speaking
+    from bridge.acp.program import opened, speaking
+    from bridge.client.end import End
 
     to_agent, to_editor = os.pipe(), os.pipe()
     # Pipe transports close the pipes that they are given.

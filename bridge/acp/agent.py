@@ -31,24 +31,19 @@ if TYPE_CHECKING:
 class Editor:
     """The editor that started this program. Calls to a closed editor do nothing."""
 
+    #: The library's end of the connection, which it sets before the first request.
+    client: Client
+
     def __init__(self, transport: StdioTransport) -> None:
         self._transport = transport
-        #: Set once the library has connected.
-        self.client: Client | None = None
 
     async def update(self, session_id: str, update: SessionUpdate) -> None:
         """Send the editor an update of a session."""
-        if self.client is not None:
-            with suppress(ConnectionError):
-                await self.client.session_update(session_id, update)
+        with suppress(ConnectionError):
+            await self.client.session_update(session_id, update)
 
     async def ask(self, session_id: str, call: ToolCallUpdate, options: list[PermissionOption]) -> str | None:
-        """Ask the person about a tool call. Return the id of the chosen option, or None.
-
-        Raises acp's RequestError if the editor cannot ask.
-        """
-        if self.client is None:
-            return None
+        """Ask the person about a tool call; return the chosen option or None. Raises RequestError if it cannot ask."""
         try:
             answer = await self.client.request_permission(session_id, call, options)
         except ConnectionError:
@@ -61,10 +56,9 @@ class Editor:
     async def withdraw(self, tool_call_id: str) -> None:
         """Close a permission question in the editor: it was answered elsewhere, or needs no answer any more."""
         if (question_id := self._transport.question_id(tool_call_id)) is not None:
+            cancel = {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": question_id}}
             with suppress(ConnectionError):
-                await self._transport.send(
-                    {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": question_id}}
-                )
+                await self._transport.send(cancel)
 
 
 _CHUNK_SECONDS = 60.0
@@ -73,10 +67,7 @@ _VERSION = "1"
 
 
 class SpriteAgent(Service):
-    """Answer the editor's requests: implement acp's `Agent`, whose methods the library calls by name.
-
-    Use with `async with`, which cancels its tasks at the end.
-    """
+    """Answer the editor's requests: implement acp's `Agent`, whose methods the library calls by name."""
 
     def __init__(self, conversation: Conversation, editor: Editor) -> None:
         self._conversation = conversation
@@ -87,7 +78,7 @@ class SpriteAgent(Service):
         await stack.enter_async_context(self._tasks)
 
     def on_connect(self, client: Client) -> None:
-        """Store the library's client, by which this program sends to the editor."""
+        """Store the connection."""
         self._editor.client = client
 
     async def initialize(self, protocol_version: int, **_rest: Any) -> schema.InitializeResponse:
@@ -104,10 +95,6 @@ class SpriteAgent(Service):
             auth_methods=[],
         )
 
-    async def authenticate(self, method_id: str, **_rest: Any) -> None:
-        """Refuse the request, because this program has no login methods."""
-        raise RequestError(-32602, f"Unknown login method {method_id!r}. Start this command with a token instead.")
-
     async def new_session(
         self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
     ) -> schema.NewSessionResponse:
@@ -118,9 +105,8 @@ class SpriteAgent(Service):
         self._conversation.join(session)
         # Sent after the answer, because the editor does not know the session before.
         self._tasks.start(self._greet(session, mcp_servers or ()), "acp-greet")
-        return schema.NewSessionResponse(
-            session_id=session.id, config_options=config_options(*self._conversation.choice)
-        )
+        options = config_options(*self._conversation.choice)
+        return schema.NewSessionResponse(session_id=session.id, config_options=options)
 
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_rest: Any
@@ -159,8 +145,6 @@ class SpriteAgent(Service):
         if (session := self._conversation.sessions.get(session_id)) is not None:
             self._conversation.cancel(session)
 
-    # --- details ---
-
     async def _sent(self, session: Session, sent: Prompt, prompt: list[ContentBlock]) -> Ending | None:
         draft = read_prompt(prompt)
         # Refuses a text that is too long before any file is uploaded.
@@ -195,14 +179,12 @@ class SpriteAgent(Service):
         await self._editor.update(session.id, update_available_commands(slash_commands.COMMANDS))
         if mcp_servers:
             names = ", ".join(one_line(getattr(server, "name", "?")) for server in mcp_servers)
-            await session.note(
-                f"The editor's MCP servers ({names}) are not used here: the agent works on its own computer."
-            )
+            words = f"The editor's MCP servers ({names}) are not used here: the agent works on its own computer."
+            await session.note(words)
         self._conversation.questions.go_on()
 
     def _session(self, session_id: str) -> Session:
         if (session := self._conversation.sessions.get(session_id)) is None:
-            raise RequestError(
-                -32002, "This session is not open any more. Start a new one.", {"sessionId": session_id[:100]}
-            )
+            words = "This session is not open any more. Start a new one."
+            raise RequestError(-32002, words, {"sessionId": session_id[:100]})
         return session

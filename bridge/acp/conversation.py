@@ -1,10 +1,7 @@
-"""The person's conversation with their agent, shared by all sessions of an editor.
+"""The person's conversation with their agent, shared by all sessions of an editor, which decide what each shows.
 
-Owns the link to the bridge and the state known from it: running turns and their authors. Passes each event to all
-sessions, which decide whether to show it.
-
-Each of the agent's permission requests is asked in one session. The first answer decides; without one in the editor, a
-request stays open for a page or a terminal.
+Each permission request is asked in one session. The first answer decides; without one in the editor, the request stays
+open for a page or a terminal.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from acp.exceptions import RequestError
 from acp.helpers import start_tool_call, update_tool_call
@@ -26,12 +23,12 @@ from bridge.client.link import BridgeLink, BridgeUnreachableError, Connect, NotC
 from bridge.client.turns import Turns
 from bridge.terminal import drawing
 from bridge.terminal.drawing import one_line
-from sprite.common.tasks import TaskSet, owned_task
+from sprite.common.tasks import Service, TaskSet, owned_task
 from sprite.protocol import messages
 from sprite.protocol.events import Interrupted
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.pasted import Marked
-from sprite.protocol.shapes import Effort, Paused
+from sprite.protocol.shapes import Effort, Paused, SessionState
 
 if TYPE_CHECKING:
     from bridge.acp.agent import Editor
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 log = logging.getLogger(__name__)
-_DECISIONS: dict[str, messages.Decision] = {"allow": "allow", "session": "session", "always": "always", "deny": "deny"}
 
 
 @dataclass(slots=True)
@@ -52,7 +48,6 @@ class _Question:
     #: Whether the tool call was shown only for this request.
     is_own_call: bool = False
     asking: asyncio.Task[None] | None = None
-    is_answered: bool = False
 
 
 class Questions:
@@ -73,8 +68,7 @@ class Questions:
     ) -> None:
         """Ask the editor all these open permission requests, and close the shown ones that are not among them.
 
-        `decision` is the answer to a request that was just closed. Without it, the status of a running tool
-        call stays.
+        `decision` is the answer to a request that was just closed. Without it, a running tool call keeps its status.
         """
         for gone in self._open.keys() - requests.keys():
             await self._close(self._open.pop(gone), decision)
@@ -85,46 +79,32 @@ class Questions:
     def go_on(self) -> None:
         """Show the permission requests that had no session of the editor before, if there is one now."""
         for question in self._open.values():
-            self._go_on(question)
-
-    def _go_on(self, question: _Question) -> None:
-        session = question.session or self._session_for(question.request.mission_id)
-        if session is None or question.is_answered:
-            return
-        question.session = session
-        if question.asking is None:
-            question.asking = self._tasks.start(self._ask(question, session), "acp-question")
+            session = self._session_for(question.request.mission_id)
+            if session is not None and question.asking is None:
+                question.session = session
+                question.asking = self._tasks.start(self._ask(question, session), "acp-question")
 
     async def _ask(self, question: _Question, session: Session) -> None:
         request = question.request
         known = session.call_of(request)
-        question.call_id, question.is_own_call = known or f"question-{request.request_id}", known is None
+        call_id = known or f"question-{request.request_id}"
+        question.call_id, question.is_own_call = call_id, known is None
         title, content = tool_calls.question(request)
         kind = tool_calls.kind_of(request.tool)
-        if question.is_own_call:
-            await self._editor.update(
-                session.id, start_tool_call(question.call_id, title, kind=kind, status="pending", content=content)
-            )
+        if known is None:
+            shown = start_tool_call(call_id, title, kind=kind, status="pending", content=content)
+            await self._editor.update(session.id, shown)
         call = ToolCallUpdate(
-            tool_call_id=question.call_id,
-            title=title,
-            kind=kind,
-            status="pending",
-            content=content,
-            raw_input=request.input,
+            tool_call_id=call_id, title=title, kind=kind, status="pending", content=content, raw_input=request.input
         )
         try:
             chosen = await self._editor.ask(session.id, call, _options(request))
         except RequestError as error:
             log.warning("the editor cannot ask for permission (%s): the question stays open elsewhere", error)
             return
-        decision = _DECISIONS.get(chosen or "")
-        if decision is not None and not question.is_answered:
-            self._answer(question, decision)
-
-    def _answer(self, question: _Question, decision: messages.Decision) -> None:
-        question.is_answered = True
-        self._link.post(messages.Permission(question.request.request_id, decision))
+        decision = next((each for each in get_args(messages.Decision) if each == chosen), None)
+        if decision is not None:
+            self._link.post(messages.Permission(request.request_id, decision))
 
     async def _close(self, question: _Question, decision: messages.Decision | None) -> None:
         if question.session is None or not question.call_id:
@@ -158,13 +138,14 @@ _READY_SECONDS = 90.0
 _ASK_SECONDS = 15.0
 #: Limit for the end of a stopped message.
 _STOP_SECONDS = 30.0
+#: Time to deliver the final error answers to the editor.
+_LAST_WORDS_SECONDS = 0.5
 #: Error codes of the bridge for messages that it could not forward.
 _LATER = frozenset({"unavailable", "busy"})
-#: An editor opens one session per thread, and need not close it.
-MAX_SESSIONS = 100
+_UNEXPECTED = "The sprite sent an unexpected answer. The sprite and the bridge have different versions: update both."
 
 
-class Conversation:
+class Conversation(Service):
     """Connect an editor's sessions to a sprite: use with `async with`, `open`, then `join` sessions and `send`."""
 
     def __init__(self, connect: Connect, editor: Editor, on_end: Callable[[], None]) -> None:
@@ -172,6 +153,7 @@ class Conversation:
         self.link = BridgeLink(connect)
         self._tasks = TaskSet()
         self.questions = Questions(self.link, editor, self._tasks, self._session_for)
+        #: The editor's sessions by id, the least recently used first.
         self.sessions: dict[str, Session] = {}
         #: Why the conversation ended, once it has.
         self.failure: BridgeUnreachableError | None = None
@@ -180,24 +162,18 @@ class Conversation:
         #: The model and effort of the agent's session, as far as known.
         self.choice: tuple[str | None, Effort | None] = (None, None)
         self._on_end = on_end
-        self._stack = AsyncExitStack()
         self._changed = asyncio.Condition()
         self._is_open = False
         #: Whether the bridge has answered, and whether the sprite's state has arrived.
-        self._is_reached = False
-        self._is_synced = False
+        self._is_reached = self._is_synced = False
         #: Whether the waiting sessions were told about the lost connection.
         self._told_away = False
         self._turns = Turns()
         #: Cancelled missions whose stop could not be delivered.
         self._to_stop: set[str] = set()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._tasks.close()
-        await self._stack.aclose()
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._tasks)
 
     async def open(self) -> None:
         """Connect and wait for the bridge's answer. Raise RequestError if the bridge is unreachable."""
@@ -226,48 +202,34 @@ class Conversation:
         except NotConnectedError:
             raise unavailable("The connection broke. Try again in a moment.") from None
         except TimeoutError:
-            raise unavailable(
-                f"No answer within {seconds:.0f} seconds. The request may still be carried out."
-            ) from None
+            words = f"No answer within {seconds:.0f} seconds. The request may still be carried out."
+            raise unavailable(words) from None
         if isinstance(answer, messages.Error):
             raise RequestError(-32603, answer.message)
         if not isinstance(answer, expected):
-            raise unavailable(
-                "The sprite sent an unexpected answer. The sprite and the bridge have different versions: update both."
-            )
+            raise unavailable(_UNEXPECTED)
         return answer
 
-    # --- sessions ---
-
     def join(self, session: Session) -> None:
-        """Add a session of the editor. It shows no earlier messages.
-
-        Beyond the limit, the idle session that was used least recently is removed.
-        """
-        self.sessions.pop(session.id, None)
-        quiet = [each.id for each in self.sessions.values() if not each.waits]
-        if len(self.sessions) >= MAX_SESSIONS and quiet:
-            del self.sessions[quiet[0]]
+        """Add a session of the editor. It shows no earlier messages."""
         self.sessions[session.id] = session
         session.skip(self._turns.turns.values())
 
     def touched(self, session: Session) -> None:
         """Record that the person uses this session now: questions about other missions appear in it."""
-        if session.id in self.sessions:
-            self.sessions[session.id] = self.sessions.pop(session.id)
+        self.sessions[session.id] = self.sessions.pop(session.id)
 
     def _session_for(self, mission_id: str | None) -> Session | None:
         newest_first = list(reversed(self.sessions.values()))
         own = [session for session in newest_first if mission_id in session.missions]
         return next(iter(own + newest_first), None)
 
-    # --- what is sent ---
-
     def send(self, session: Session, prompt: Prompt, message: Marked, pictures: Sequence[str] = ()) -> None:
         """Send a message to the sprite. It is delivered once, even if the connection breaks."""
         images = [messages.Image(path=path) for path in pictures]
         mission_id = self.link.post(messages.Mission(message.text, pasted=list(message.pasted), images=images))
-        session.sent(prompt, mission_id)
+        prompt.mission_id = mission_id
+        session.missions.add(mission_id)
         self._turns.send(mission_id, message.text)
 
     def cancel(self, session: Session) -> None:
@@ -290,8 +252,6 @@ class Conversation:
         self._to_stop.add(mission_id)
         prompt.end(Interrupted(mission_id))
 
-    # --- what is heard ---
-
     async def _follow(self) -> None:
         try:
             async for message in self.link:
@@ -305,7 +265,8 @@ class Conversation:
                     prompt.end(None)
             async with self._changed:
                 self._changed.notify_all()
-            self._on_end()
+            # First, the editor gets its answers.
+            asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self._on_end)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         async with self._changed:
@@ -325,8 +286,7 @@ class Conversation:
                 await self._queued(message.reply_to, position)
             case messages.StateSync() | messages.SessionUpdate() as update:
                 self._is_synced |= isinstance(update, messages.StateSync)
-                await self._note_pause(update.session.paused)
-                await self._note_choice(update.session.model, update.session.effort)
+                await self._session_changed(update.session)
             case messages.PermissionResolved(decision=decided):
                 decision = decided or "deny"
             case _:
@@ -338,16 +298,13 @@ class Conversation:
         self._to_stop -= {turn.id for turn in changed if turn.ending is not None}
         await self.questions.keep(self._turns.questions, decision)
 
-    async def _note_pause(self, paused: Paused | None) -> None:
-        before, self.paused = self.paused, paused
-        if paused is not None and paused != before:
-            for session in self._all():
-                await session.note(f"{paused.why} {drawing.how_to_go_on(paused)}")
-
-    async def _note_choice(self, model: str | None, effort: Effort | None) -> None:
-        before, self.choice = self.choice, (model, effort)
-        if self.choice != before:
-            for session in self._all():
+    async def _session_changed(self, state: SessionState) -> None:
+        paused, choice = self.paused, self.choice
+        self.paused, self.choice = state.paused, (state.model, state.effort)
+        for session in self._all():
+            if state.paused is not None and state.paused != paused:
+                await session.note(f"{state.paused.why} {drawing.how_to_go_on(state.paused)}")
+            if self.choice != choice:
                 await session.configure(self.choice)
 
     async def _link_changed(self, change: messages.LinkState) -> None:
@@ -356,20 +313,20 @@ class Conversation:
             for mission_id in self._to_stop:
                 with suppress(NotConnectedError):
                     self.link.post(messages.Interrupt(mission_id))
-            return
-        for session in self.sessions.values():
-            if change.state == "unavailable" and session.waits and not self._told_away:
-                await session.note(
-                    f"{change.detail} Nothing you sent is lost. It continues when the connection is back."
-                )
-        self._told_away = self._told_away or change.state == "unavailable"
+        elif change.state == "unavailable" and not self._told_away:
+            self._told_away = True
+            words = f"{change.detail} Nothing you sent is lost. It continues when the connection is back."
+            for session in self._all():
+                if session.waits:
+                    await session.note(words)
 
     async def _queued(self, mission_id: str | None, position: int | None) -> None:
-        for session in self.sessions.values():
+        for session in self._all():
             if session.prompt_of(mission_id) is not None:
                 await session.note(f"Queued at position {position}: the agent finishes its current work first.")
 
     def _all(self) -> list[Session]:
+        # A copy, because the editor may open another session meanwhile.
         return list(self.sessions.values())
 
 

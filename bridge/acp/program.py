@@ -1,8 +1,4 @@
-"""The parts of `python -m bridge acp`: a connection to a bridge, the conversation over it, and the editor's pipes.
-
-`StdioTransport` carries JSON-RPC messages, one per line, on stdin and stdout. Unlike the library's own transport, it
-limits the buffer for an editor that does not read, and ends with an editor that is gone.
-"""
+"""The parts of `python -m bridge acp`: a connection to a bridge, the conversation over it, and the editor's pipes."""
 
 import asyncio
 import json
@@ -13,6 +9,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, BinaryIO, cast
 
 from acp.agent.connection import AgentSideConnection
@@ -20,6 +17,7 @@ from acp.interfaces import Agent
 
 from bridge.acp.agent import Editor, SpriteAgent
 from bridge.acp.conversation import Conversation
+from bridge.client.end import End
 from bridge.client.link import Connect
 from bridge.errors import FAULT, OperatorError
 from bridge.telemetry import logs
@@ -34,10 +32,14 @@ MAX_LINE_BYTES = 32 * 1024 * 1024
 _MAX_UNREAD_BYTES = 1024 * 1024
 _FAREWELL_SECONDS = 2.0
 _ASKS = "session/request_permission"
+_NO_EDITOR = "This command speaks the Agent Client Protocol on stdin and stdout. An editor starts it (docs/editors.md)."
 
 
 class StdioTransport:
-    """Implement acp's `Transport` on stdin and stdout; `opened` creates one."""
+    """Implement acp's `Transport` on stdin and stdout, with a JSON-RPC message per line; `opened` creates one.
+
+    Unlike the library's own, it limits the buffer for an editor that does not read, and ends with an editor that left.
+    """
 
     def __init__(
         self, source: asyncio.ReadTransport, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -99,79 +101,42 @@ async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None)
     source, target = source or sys.stdin.buffer, target or sys.stdout.buffer
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-    words = (
-        "This command speaks the Agent Client Protocol on stdin and stdout. Let an editor start it (docs/editors.md)."
-    )
     if stat.S_ISCHR(os.fstat(source.fileno()).st_mode) and not source.isatty():
         # Nothing tells when /dev/null can be read.
-        raise OperatorError(words)
+        raise OperatorError(_NO_EDITOR)
     try:
         incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
         # A protocol with flow control for writers; asyncio's only public one is for readers.
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: protocol, target)
     except ValueError as error:
-        raise OperatorError(words) from error
+        raise OperatorError(_NO_EDITOR) from error
     transport.set_write_buffer_limits(high=_MAX_UNREAD_BYTES)
     return StdioTransport(incoming, reader, asyncio.StreamWriter(transport, protocol, None, loop))
-
-
-_SIGNALLED = 128
-#: Time to deliver the final error answers to the editor.
-_LAST_WORDS_SECONDS = 0.5
-
-
-class End:
-    """The exit status, set once the program has to end: 0 after the editor left, 1 for an unreachable bridge."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self._has_come = asyncio.Event()
-
-    def come(self, status: int) -> None:
-        """Set the program's exit status. Only the first call counts."""
-        if not self._has_come.is_set():
-            self.status = status
-            self._has_come.set()
-
-    def fail(self) -> None:
-        """Set the exit status of a failure after a short delay, so that the editor still gets its answers."""
-        asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self.come, FAULT)
-
-    async def wait(self) -> None:
-        """Wait until the program has to end, and return its exit status."""
-        await self._has_come.wait()
 
 
 async def serve(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
     """Serve the editor until it disconnects. Return the exit status. stdout carries the protocol only."""
     logs.set_up_for_an_editor()
     transport = await opened()
-    end = End()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, end.come, _SIGNALLED + number)
-    try:
-        async with endpoint, speaking(endpoint.connect, transport, end) as conversation:
-            await end.wait()
-        if conversation.failure is not None:
+    with End(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as end:
+        try:
+            async with endpoint, speaking(endpoint.connect, transport, end) as conversation:
+                status = await end.status
+            if conversation.failure is None:
+                return status
             sys.stderr.write(f"bridge acp: {conversation.failure}\n")
-            return FAULT
-    except TaskDiedError as death:
-        sys.stderr.write(f"bridge acp: {death}\n")
-        return FAULT
-    return end.status
+        except TaskDiedError as death:
+            sys.stderr.write(f"bridge acp: {death}\n")
+    return FAULT
 
 
 @asynccontextmanager
 async def speaking(connect: Connect, transport: StdioTransport, end: End) -> AsyncIterator[Conversation]:
-    """Connect to a bridge and answer the editor's requests while the block runs.
-
-    Sets `end` when the editor disconnects or the bridge is permanently unreachable.
-    """
+    """Connect to a bridge and answer the editor's requests while the block runs. `end` comes when either is gone."""
     editor = Editor(transport)
     async with (
-        Conversation(connect, editor, end.fail) as conversation,
+        Conversation(connect, editor, partial(end.come, FAULT)) as conversation,
         SpriteAgent(conversation, editor) as agent,
         TaskSet() as tasks,
     ):

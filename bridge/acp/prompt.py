@@ -1,7 +1,4 @@
-"""A person's message from an editor, converted to a mission with files (pure).
-
-Reads no files: for a file that the editor only mentions, only its name is sent.
-"""
+"""A person's message from an editor, converted to a mission with files (pure). Files that it names are not read."""
 
 import base64
 import binascii
@@ -49,10 +46,7 @@ class Attachment:
 
 @dataclass(slots=True)
 class Draft:
-    """A message before its files are uploaded; `message` completes it.
-
-    Words that the editor added count as pasted: names and contents of files, and addresses.
-    """
+    """A message before its files are uploaded; `message` completes it. Words that the editor added count as pasted."""
 
     text: str = ""
     pasted: list[tuple[int, int]] = field(default_factory=list)
@@ -75,8 +69,7 @@ class Draft:
                 self._take_file(resource)
             case schema.ImageContentBlock(data=data, mime_type=mime_type, uri=uri):
                 name = _name(uri) if uri else f"image{_ENDINGS.get(mime_type.lower(), '')}"
-                picture = _decoded(data)
-                self.files.append(Attachment(name, picture, uri or ""))
+                self.files.append(Attachment(name, _decoded(data), uri or ""))
             case schema.AudioContentBlock():
                 raise PromptRefusedError("The agent cannot receive audio. Send text, pictures or files.")
 
@@ -99,14 +92,11 @@ class Draft:
         """Return the message with the paths of its uploaded files. Raises PromptRefusedError if it is too long."""
         lines = [_arrived(file, path) for file, path in zip(self.files, paths, strict=True)]
         attached = "\n".join((*lines, *self.notes))
-        added = f"\n\nFrom the editor:\n{attached}" if attached else ""
-        text = self.text + added
+        text = self.text + (f"\n\nFrom the editor:\n{attached}" if attached else "")
         message = Marked(text, joined((*self.pasted, (len(self.text), len(text))))).stripped()
         if len(message.text) > MAX_MISSION_CHARS:
-            raise PromptRefusedError(
-                f"The message has {len(message.text):,} characters; at most {MAX_MISSION_CHARS:,} are "
-                "allowed. Attach long text as a file instead."
-            )
+            most = f"at most {MAX_MISSION_CHARS:,} are allowed. Attach long text as a file instead."
+            raise PromptRefusedError(f"The message has {len(message.text):,} characters; {most}")
         if not message.text:
             raise PromptRefusedError("The message is empty.")
         return message
@@ -120,9 +110,8 @@ def read_prompt(blocks: Sequence[ContentBlock]) -> Draft:
     for block in blocks:
         draft.take(block)
         if len(draft.files) > MAX_FILES:
-            raise PromptRefusedError(
-                f"A message may contain at most {MAX_FILES} pictures and long files. Split it into several messages."
-            )
+            words = f"A message may contain at most {MAX_FILES} pictures and long files. Send several messages."
+            raise PromptRefusedError(words)
     return draft
 
 

@@ -37,10 +37,7 @@ if TYPE_CHECKING:
 
 
 class Prompt:
-    """A message that the editor sent in a session. Await `ended` for the end of its turn.
-
-    The result is None if the program stopped waiting for the turn.
-    """
+    """A message from the editor. Await `ended` for the end of its turn: None if the program stopped waiting for it."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
@@ -74,8 +71,6 @@ class Session:
         #: Whether the agent's text was shown last, to which an editor would append the next one.
         self._after_text = False
 
-    # --- what was sent here ---
-
     @property
     def waits(self) -> bool:
         """Return whether a message that was sent in this session has not ended."""
@@ -90,16 +85,9 @@ class Session:
         self.prompts.append(prompt)
         self._hidden.update(turn for turn in self._readers if turn.attempt and turn.id not in self.missions)
 
-    def sent(self, prompt: Prompt, mission_id: str) -> None:
-        """Record the mission id of a sent message."""
-        prompt.mission_id = mission_id
-        self.missions.add(mission_id)
-
     def prompt_of(self, mission_id: str | None) -> Prompt | None:
         """Return the message of this session with this mission id, or None."""
         return next((prompt for prompt in self.prompts if mission_id and prompt.mission_id == mission_id), None)
-
-    # --- what is shown ---
 
     async def say(self, text: str) -> None:
         """Show a text of this program, such as a command's result, as if the agent had written it."""
@@ -107,7 +95,6 @@ class Session:
 
     async def note(self, text: str) -> None:
         """Show a remark that is not part of the agent's answer, in the editor's style for thoughts."""
-        self._after_text = False
         await self._update(update_agent_thought_text(text))
 
     async def configure(self, choice: tuple[str | None, Effort | None]) -> None:
@@ -116,7 +103,7 @@ class Session:
         update: Any = schema.ConfigOptionUpdate(
             session_update="config_option_update", config_options=config_options(*choice)
         )
-        await self._update(update)
+        await self._editor.update(self.id, update)
 
     def skip(self, turns: Iterable[Turn]) -> None:
         """Treat everything in these turns as shown."""
@@ -135,17 +122,12 @@ class Session:
 
     def call_of(self, request: PermissionRequest) -> str | None:
         """Return the id of the running tool call that a permission request is about, or None."""
-        calls = [
-            call.use
-            for turn in self._readers
-            if turn.id == request.mission_id
-            for call in turn.calls
-            if not call.is_over
-        ]
-        fitting = (use for use in reversed(calls) if use.name == request.tool and use.input == request.input)
-        return next((use.tool_use_id for use in fitting), None)
-
-    # --- details ---
+        for turn in self._readers:
+            for call in reversed(turn.calls) if turn.id == request.mission_id else ():
+                use = call.use
+                if not call.is_over and use.name == request.tool and use.input == request.input:
+                    return use.tool_use_id
+        return None
 
     async def _show(self, turn: Turn) -> None:
         for news in self._readers.setdefault(turn, Reader()).news(turn):
@@ -168,7 +150,6 @@ class Session:
             who = "By schedule: " if turn.origin == "schedule" else ""
             if turn.asked_by is not None:
                 who = f"{one_line(turn.asked_by)} asks: "
-            self._after_text = False
             await self._update(update_user_message_text(who + turn.text))
         elif turn.origin == "agent":
             await self.note("Sprite, by itself:")
@@ -188,10 +169,8 @@ class Session:
             case Grew(piece=piece, begins=begins):
                 await self._text(piece, begins=begins)
             case Call(use=use):
-                self._after_text = False
                 await self._update(tool_calls.started(use))
             case Over(call=call):
-                self._after_text = False
                 await self._update(tool_calls.ended(call, is_stopped=turn.status != "complete"))
             case UsedTool():
                 await self._used(news)
@@ -204,20 +183,18 @@ class Session:
 
     async def _used(self, tool: UsedTool) -> None:
         self._past_calls += 1
-        self._after_text = False
         title = f"{drawing.tool_name(tool.name)}: {one_line(tool.title)}".rstrip(": ")
         status: ToolCallStatus = "failed" if tool.is_error else "completed"
         call_id, kind = f"past-{self._past_calls}", tool_calls.kind_of(tool.name)
         await self._update(start_tool_call(call_id, title, kind=kind, status=status))
 
     async def _text(self, text: str, *, begins: bool) -> None:
-        if not text:
-            return
-        between = "\n\n" if begins and self._after_text else ""
-        self._after_text = True
-        await self._update(update_agent_message_text(between + text))
+        if text:
+            between = "\n\n" if begins and self._after_text else ""
+            await self._update(update_agent_message_text(between + text), is_text=True)
 
-    async def _update(self, update: SessionUpdate) -> None:
+    async def _update(self, update: SessionUpdate, *, is_text: bool = False) -> None:
+        self._after_text = is_text
         await self._editor.update(self.id, update)
 
 
@@ -262,18 +239,11 @@ def command_in(prompt: Sequence[ContentBlock]) -> str | None:
 
 async def answer(conversation: Conversation, name: str) -> str:
     """Run a command and return its result as Markdown. Raises RequestError if the sprite does not answer."""
-    return await (_new if name == "new" else _go_on)(conversation)
-
-
-async def _new(conversation: Conversation) -> str:
-    ended = await conversation.ask(System(action="new_session"), Status, MODEL_SECONDS)
-    stopped = f" Stopped in the background: {counted(len(ended.stopped), 'thing')}." if ended.stopped else ""
-    return f"A new session begins with your next message. What was said is remembered.{stopped}"
-
-
-async def _go_on(conversation: Conversation) -> str:
-    paused = conversation.paused
-    if paused is None:
+    if name == "new":
+        ended = await conversation.ask(System(action="new_session"), Status, MODEL_SECONDS)
+        stopped = f" Stopped in the background: {counted(len(ended.stopped), 'thing')}." if ended.stopped else ""
+        return f"A new session begins with your next message. What was said is remembered.{stopped}"
+    if (paused := conversation.paused) is None:
         return "Nothing is paused."
     await conversation.ask(System(action="go_on", raise_limit=paused.by == "budget"), Status)
     return "The agent continues."

@@ -63,13 +63,11 @@ def started(event: ToolUse) -> ToolCallStart:
 
 
 def ended(call: Call, *, is_stopped: bool) -> ToolCallProgress:
-    """Return the update that shows how a call ended. A successful edit keeps its diff.
-
-    A call without a result is shown as failed if it was stopped. Otherwise it continues in the background.
-    """
+    """Return the update that shows how a call ended. Without a result it was stopped, or goes on in the background."""
     result = call.result
     if result is None:
         return update(call.use.tool_use_id, status="failed" if is_stopped else "completed")
+    # A successful edit keeps its diff.
     keeps_diff = kind_of(call.use.name) == "edit" and not result.is_error
     summary = clean(result.summary).strip()
     return update(
@@ -81,7 +79,7 @@ def ended(call: Call, *, is_stopped: bool) -> ToolCallProgress:
 
 def question(request: PermissionRequest) -> tuple[str, list[ToolCallContentVariant]]:
     """Return a permission request's title and its complete input, with invisible characters made visible."""
-    rows = [(name, value if isinstance(value, str) else drawing.json_text(value)) for name, value in _told(request)]
+    rows = [*drawing.whole_input(request), *drawing.foreign_words(request)]
     words = "\n".join(f"{one_line(name)}:\n{exact(value).plain}" for name, value in rows)
     shown: list[ToolCallContentVariant] = [tool_content(text_block(fenced(words or "without any input")))]
     return title_of(request.tool, request.input), [*shown, *_diffs(request.tool, request.input)]
@@ -94,31 +92,18 @@ def fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _told(request: PermissionRequest) -> list[tuple[str, Any]]:
-    before = [("rule", request.rule), ("leads to", request.real_path), ("in folder", request.folder)]
-    # The agent's own description of a call comes last.
-    rows = sorted(request.input.items(), key=lambda row: row[0] == "description")
-    foreign = drawing.foreign_words(request)
-    return [*((name, value) for name, value in before if value is not None), *rows, *foreign]
-
-
 def _diffs(name: str, tool_input: dict[str, Any]) -> list[ToolCallContentVariant]:
     path = tool_input.get("file_path", tool_input.get("notebook_path"))
     if not isinstance(path, str) or kind_of(name) != "edit":
         return []
     edits = tool_input.get("edits")
-    found = [_diff(path, edit) for edit in (edits if isinstance(edits, list) else [tool_input])]
-    return [diff for diff in found if diff is not None]
-
-
-def _diff(path: str, edit: Any) -> ToolCallContentVariant | None:
-    if not isinstance(edit, dict):
-        return None
-    new = edit.get("new_string", edit.get("content", edit.get("new_source")))
-    old = edit.get("old_string")
-    if not isinstance(new, str):
-        return None
-    return tool_diff_content(path, new, old if isinstance(old, str) else None)
+    diffs: list[ToolCallContentVariant] = []
+    for edit in edits if isinstance(edits, list) else [tool_input]:
+        match edit:
+            case {"new_string": str(new)} | {"content": str(new)} | {"new_source": str(new)}:
+                old = edit.get("old_string")
+                diffs.append(tool_diff_content(path, new, old if isinstance(old, str) else None))
+    return diffs
 
 
 def _locations(tool_input: dict[str, Any]) -> list[ToolCallLocation]:

@@ -1,8 +1,4 @@
-"""A client's connection to the bridge: a WebSocket that resumes without loss or duplicates.
-
-Owns the socket, reconnecting and the messages that must arrive. Does not interpret messages. The function that opens
-the socket is passed in.
-"""
+"""A client's connection to the bridge: a WebSocket that resumes without loss or duplicates."""
 
 import asyncio
 import time
@@ -95,8 +91,8 @@ class BridgeLink:
     def post(self, payload: messages.ClientPayload) -> str:
         """Send a message without waiting and return its id.
 
-        Missions and permission answers are kept and resent with the same id on new connections until
-        answered. Other messages raise NotConnectedError while disconnected.
+        Missions and permission answers are resent on new connections until answered. Other messages raise
+        NotConnectedError while disconnected.
         """
         used = str(uuid.uuid4())
         frame = encode(payload, message_id=used)[:-1]
@@ -143,21 +139,16 @@ class BridgeLink:
         now = time.monotonic()
         away = now - (self._lost_at or now)
         if self._patience_seconds is not None and away >= self._patience_seconds:
-            problem = (
-                f"The bridge has been unreachable for {away:.0f} seconds. Your last messages may still have arrived."
-            )
-            raise BridgeUnreachableError(problem, for_good=True) from error
+            text = f"The bridge has been unreachable for {away:.0f} seconds. Your last messages may still have arrived."
+            raise BridgeUnreachableError(text, for_good=True) from error
 
     async def _one_connection(self) -> None:
         async with asyncio.timeout(_CONNECT_SECONDS):
             socket = await self._connect()
         outbox: asyncio.Queue[bytes] = asyncio.Queue()
-        epoch = self._position.epoch
-        resume = (
-            messages.ResumeFrom()
-            if epoch is None or self._awaits_state
-            else messages.ResumeFrom(epoch, self._position.last_seq)
-        )
+        resume = messages.ResumeFrom()
+        if self._position.epoch is not None and not self._awaits_state:
+            resume = messages.ResumeFrom(self._position.epoch, self._position.last_seq)
         for frame in (encode(resume)[:-1], *self._unanswered.values()):
             outbox.put_nowait(frame)
         self._outbox = outbox
@@ -190,9 +181,8 @@ class BridgeLink:
                 continue
             await self._deliver(message)
         if socket.close_code == _POLICY_VIOLATION:
-            raise BridgeUnreachableError(
-                "The bridge closed this connection, because your access was revoked.", for_good=True
-            )
+            words = "The bridge closed this connection, because your access was revoked."
+            raise BridgeUnreachableError(words, for_good=True)
         raise BridgeUnreachableError("The bridge closed the connection.")
 
     async def _deliver(self, message: RelayedMessage) -> None:
@@ -209,18 +199,13 @@ class BridgeLink:
                 self._position.skip()
             case _:
                 pass
-        if message.reply_to is not None and self._is_answer(message, message.payload, message.reply_to):
-            return
-        await self._items.put(message)
-
-    def _is_answer(self, message: RelayedMessage, payload: messages.RelayedPayload, reply_to: str) -> bool:
-        if (answer := self._asked.get(reply_to)) is not None:
-            if not answer.done():
-                answer.set_result(message)
-            return True
-        if isinstance(payload, messages.Ack | messages.Error):
-            self._unanswered.pop(reply_to, None)
-        return False
+        answer = self._asked.get(message.reply_to or "")
+        if answer is None:
+            if message.reply_to is not None and isinstance(message.payload, messages.Ack | messages.Error):
+                self._unanswered.pop(message.reply_to, None)
+            await self._items.put(message)
+        elif not answer.done():
+            answer.set_result(message)
 
 
 async def _send(socket: aiohttp.ClientWebSocketResponse, outbox: asyncio.Queue[bytes]) -> None:

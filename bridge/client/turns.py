@@ -1,7 +1,4 @@
-"""The conversation as turns with their parts: a fold over wire messages, and what a client has not shown of it (pure).
-
-The page has the same fold (web/chat/conversation.js). Both are tested with tests/vectors.
-"""
+"""The conversation as turns: a fold over wire messages (pure), tested with tests/vectors as the page's fold is."""
 
 import time
 from collections import defaultdict
@@ -23,10 +20,7 @@ _MAX_TURNS = 200
 
 @dataclass(eq=False, slots=True)
 class Text:
-    """A text of the agent, which may still grow.
-
-    With `has_gap`, some deltas were missed. Then it ends at the gap until the whole text arrives (`is_done`).
-    """
+    """A text of the agent, which grows until `is_done`. `has_gap`: deltas were missed, and it ends at the gap."""
 
     text: str
     is_done: bool = False
@@ -48,10 +42,7 @@ class Text:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A tool call with its result, if there is one. `is_over` is also set when the turn ended without a result.
-
-    Then the call was stopped, or continues in the background.
-    """
+    """A tool call. If it `is_over` without a result, it was stopped with its turn, or continues in the background."""
 
     use: events.ToolUse
     result: events.ToolResult | None = None

@@ -4,11 +4,15 @@ import asyncio
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
+from bridge.client.end import End
 from bridge.client.link import BridgeLink, BridgeUnreachableError
+from bridge.errors import FAULT
 from bridge.providers.provider import CHAT_HISTORY, SYSTEM
 from bridge.terminal import drawing
 from bridge.terminal.commands import Commands
@@ -21,17 +25,16 @@ from sprite.common.tasks import TaskDiedError
 
 #: Limit for a pipe's wait for an unreachable bridge, because no person can end the wait.
 _PATIENCE_SECONDS = 30.0
-_FAILED = 1
-_SIGNALLED = 128
 
 
 async def hold(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
     """Run the conversation until the person leaves and return the exit status."""
     in_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = Terminal(_history(endpoint)) if in_terminal else Pipe()
-    ends = _Ends(catches_interrupt=not in_terminal)
+    # In a terminal the prompt handles Ctrl-C itself.
+    end = End(signal.SIGTERM, signal.SIGHUP, *([] if in_terminal else [signal.SIGINT]))
     if isinstance(endpoint, LocalEndpoint):
-        endpoint.on_death = ends.fail
+        endpoint.on_death = partial(end.come, FAULT)
     try:
         async with endpoint:
             patience = None if in_terminal else _PATIENCE_SECONDS
@@ -42,58 +45,27 @@ async def hold(endpoint: LocalEndpoint | RemoteEndpoint) -> int:
                 commands = Commands(conversation, screen, link)
                 following = group.create_task(conversation.follow(), name="chat-follow")
                 talking = group.create_task(screen.talk(conversation, commands), name="chat-talk")
-                with ends.of(talking):
-                    await asyncio.wait([talking])
+                ending: list[asyncio.Future[Any]] = [talking, end.status]
+                with end:
+                    await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+                talking.cancel()
                 following.cancel()
             if isinstance(endpoint, LocalEndpoint) and endpoint.is_ours:
                 await screen.line(drawing.note("storing the conversation, then stopping the sprite…"))
     except* BridgeUnreachableError as errors:
         await _explain(errors, screen)
-        status = _FAILED
+        status = FAULT
     except* TaskDiedError as deaths:
         for death in deaths.exceptions:
             await screen.line(drawing.note(f"bridge: {death}"))
-        status = _FAILED
+        status = FAULT
     except* BrokenPipeError:
         # The reader of stdout has closed it; the rest is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = _FAILED
+        status = FAULT
     else:
-        status = ends.status
+        status = end.status.result() if end.status.done() else 0
     return status
-
-
-class _Ends:
-    """End the conversation on a signal, in order: the sprite is stopped, and its turn is stored."""
-
-    def __init__(self, *, catches_interrupt: bool) -> None:
-        # In a terminal the prompt handles Ctrl-C itself.
-        interrupt = [signal.SIGINT] if catches_interrupt else []
-        self._signals = [signal.SIGTERM, signal.SIGHUP, *interrupt]
-        self._talking: asyncio.Task[None] | None = None
-        self.status = 0
-
-    def of(self, talking: asyncio.Task[None]) -> "_Ends":
-        """Let signals cancel this task while the block runs."""
-        self._talking = talking
-        return self
-
-    def __enter__(self) -> None:
-        for number in self._signals:
-            asyncio.get_running_loop().add_signal_handler(number, self._leave, _SIGNALLED + number)
-
-    def __exit__(self, *error: object) -> None:
-        for number in self._signals:
-            asyncio.get_running_loop().remove_signal_handler(number)
-
-    def fail(self) -> None:
-        """End because the bridge started for this conversation has failed."""
-        self._leave(_FAILED)
-
-    def _leave(self, status: int) -> None:
-        self.status = status
-        if self._talking is not None:
-            self._talking.cancel()
 
 
 def _history(endpoint: LocalEndpoint | RemoteEndpoint) -> Path | None:

@@ -19,12 +19,10 @@ from sprite.protocol import memory, messages
 from sprite.protocol.files import picture_kind
 from sprite.protocol.memory import AnyMemoryRequest
 from sprite.protocol.messages import RuleWord
-from sprite.protocol.shapes import Effort, LearningRow, counted, named_action
+from sprite.protocol.shapes import Effort, counted, named_action
 
 _RECENT_LEARNINGS = 8
-_PAGE_ROWS = 100
 _SEARCH_HITS = 10
-_LEAVING = frozenset({"/quit", "/exit"})
 _KEYS = [
     ("/quit", "leaves; so do /exit and Ctrl-D"),
     ("Ctrl-C", "stops the turn; clears the line"),
@@ -35,12 +33,10 @@ _KEYS = [
 _RESOLVED = {"done": "done", "dismiss": "dismissed", "reopen": "open"}
 _CLOSE_ADVICE = "Name it by its words, such as /actions done call Bo. To add or change an action, ask the agent."
 _RULES_USAGE = "/rules accept|dismiss|retire|override N, or /rules stop when ...; /rules lists them."
-_NOTHING_ALLOWED = "nothing is always allowed: the agent asks each time"
+_SURE = "Forget it? It cannot be undone. Type yes to forget it; anything else cancels."
 _UNDO_USAGE = "/undo [TURN] [FILE...] [--over FILE...]; TURN is a number as /search shows it, or `undo`: the last undo."
 
 _Result = TypeVar("_Result", bound=memory.MemoryResult)
-
-
 _Row = tuple[str, str, Callable[[str], Awaitable[None]]]
 
 
@@ -82,40 +78,43 @@ class Commands:
     async def run(self, line: str) -> bool:
         """Run a command line. Return False if the person leaves."""
         name, _, rest = line.strip().partition(" ")
-        if name in _LEAVING:
+        if name in {"/quit", "/exit"}:
             return False
         command = self._commands.get(name)
         if command is None:
             near = difflib.get_close_matches(name, self.names, n=1, cutoff=0.5)
             hint = f"Did you mean {near[0]}?" if near else "/help lists what there is."
             advice = f"{hint} To send it to the agent, put a space before it."
-            await self._screen.show(drawing.problem(f"There is no command {one_line(name)}.", advice))
+            await self._problem(f"There is no command {one_line(name)}.", advice)
             return True
         try:
             await command(rest.strip())
         except NobodyHereError:
-            problem = f"{name} needs a person at a terminal: in a pipe it changes nothing."
-            await self._screen.show(
-                drawing.problem(problem, "`python -m sprite memory --help` has what scripts can use.")
-            )
+            advice = "`python -m sprite memory --help` has what scripts can use."
+            await self._problem(f"{name} needs a person at a terminal: in a pipe it changes nothing.", advice)
         return True
+
+    async def _problem(self, problem: str, advice: str = "") -> None:
+        await self._screen.show(drawing.problem(problem, advice))
+
+    async def _note(self, text: str) -> None:
+        await self._screen.line(drawing.note(text))
 
     async def _new(self, _rest: str) -> None:
         ended = await self.ask(messages.System(action="new_session"), "ending the session", MODEL_SECONDS)
-        if ended is not None:
-            if isinstance(ended, messages.Status) and ended.stopped:
-                await self._conversation.tell_stopped(ended.stopped)
+        if isinstance(ended, messages.Status):
+            await self._conversation.tell_stopped(ended.stopped or [])
             text = "A new session begins with your next message. What was said is remembered."
             await self._screen.show(drawing.note(text))
 
     async def _stop(self, _rest: str) -> None:
         if not await self._conversation.interrupt():
-            await self._screen.line(drawing.note("nothing is running"))
+            await self._note("nothing is running")
 
     async def _go_on(self, _rest: str) -> None:
         paused = self._conversation.paused
         if paused is None:
-            await self._screen.line(drawing.note("nothing is paused"))
+            await self._note("nothing is paused")
         else:
             system = messages.System(action="go_on", raise_limit=paused.by == "budget")
             await self.ask(system, "going on", LOOK_SECONDS)
@@ -125,9 +124,9 @@ class Commands:
         done = await self.ask(messages.System(action="flush"), "learning from the conversation", MODEL_SECONDS)
         left = done.memory.waiting if isinstance(done, messages.Status) else 0
         if left:
-            await self._screen.line(drawing.note(f"not learned from yet: {counted(left, 'turn')}"))
+            await self._note(f"not learned from yet: {counted(left, 'turn')}")
         elif done is not None and self._conversation.remembered == before:
-            await self._screen.line(drawing.note("up to date"))
+            await self._note("up to date")
 
     async def _status(self, _rest: str) -> None:
         status = await self.ask(messages.System(action="status"), "asking", LOOK_SECONDS)
@@ -148,7 +147,7 @@ class Commands:
     async def _effort(self, name: str) -> None:
         level = next((each for each in get_args(Effort) if each == name), None)
         if name and level is None and name != "default":
-            await self._screen.show(drawing.problem("How much?", f"/effort {'|'.join(get_args(Effort))}|default"))
+            await self._problem("How much?", f"/effort {'|'.join(get_args(Effort))}|default")
             return
         chosen = messages.System(action="model", effort=level) if name else messages.System(action="status")
         status = await self.ask(chosen, "asking", LOOK_SECONDS)
@@ -161,13 +160,12 @@ class Commands:
         try:
             data = await asyncio.to_thread(_picture, path)
         except OSError as error:
-            problem = f"{one_line(name)} cannot be read: {error.strerror}."
-            await self._screen.show(drawing.problem(problem, "/attach FILE, a picture on this machine."))
+            usage = "/attach FILE, a picture on this machine."
+            await self._problem(f"{one_line(name)} cannot be read: {error.strerror}.", usage)
             return
         if data is None:
-            problem = f"{one_line(name)} is not a picture that the model can read."
             most = f"Attach a PNG, JPEG, GIF or WebP of up to {messages.MAX_PICTURE_BYTES / 2**20:.1f} MiB."
-            await self._screen.show(drawing.problem(problem, most))
+            await self._problem(f"{one_line(name)} is not a picture that the model can read.", most)
             return
         answer = None
         for part in messages.upload_chunks(path.name, data):
@@ -176,20 +174,20 @@ class Commands:
                 return
         if isinstance(answer, messages.Ack) and answer.path:
             self._conversation.attached.append(messages.Image(path=answer.path))
-            await self._screen.line(drawing.note(f"attached: {answer.path}; it goes with your next message"))
+            await self._note(f"attached: {answer.path}; it goes with your next message")
 
     async def _cards(self, _rest: str) -> None:
         for card in self._conversation.cards.values():
             await self._screen.show(draw_card(card.title, card.blocks))
         if not self._conversation.cards:
-            await self._screen.line(drawing.note("no cards yet: ask the agent for one"))
+            await self._note("no cards yet: ask the agent for one")
 
     async def _retry(self, turn: str) -> None:
         if not turn.isdecimal():
-            await self._screen.show(drawing.problem("Which turn?", "/retry TURN; /status names those set aside."))
+            await self._problem("Which turn?", "/retry TURN; /status names those set aside.")
         elif (done := await self.look(memory.RetryRequest(int(turn)), memory.RetryResult)) is not None:
             left = f", {counted(len(done.quarantined), 'turn')} still set aside" if done.quarantined else ""
-            await self._screen.line(drawing.note(f"turn {turn} waits to be learned from again{left}"))
+            await self._note(f"turn {turn} waits to be learned from again{left}")
 
     async def _memory(self, name: str) -> None:
         if name:
@@ -200,33 +198,17 @@ class Commands:
         files = await self.look(memory.FilesRequest(), memory.FilesResult)
         if files is None:
             return
-        recent = await self._newest_learnings()
+        newest = memory.LearningsRequest(newest=True, limit=_RECENT_LEARNINGS)
+        recent = await self.look(newest, memory.LearningsResult)
         hint = Text("/memory user.md shows a file, /search finds anything", style="dim")
         drawn: list[RenderableType] = [memory_views.files(files.files), Text("")]
         if recent is not None:
-            drawn += [memory_views.learnings(recent), Text("")]
+            drawn += [memory_views.learnings(recent.learnings), Text("")]
         await self._screen.show(Group(*drawn, hint))
-
-    async def _newest_learnings(self) -> list[LearningRow] | None:
-        """Return the newest learnings, newest first.
-
-        Pages are oldest first above an id. An id is never below the learning's rank, so the count gives a safe start.
-        """
-        after = max(0, self._conversation.learnings - _RECENT_LEARNINGS)
-        newest: list[LearningRow] = []
-        while True:
-            page = await self.look(memory.LearningsRequest(after=after, limit=_PAGE_ROWS), memory.LearningsResult)
-            if page is None:
-                return None
-            rows = page.learnings
-            newest = (newest + rows)[-_RECENT_LEARNINGS:]
-            if len(rows) < _PAGE_ROWS:
-                return newest[::-1]
-            after = rows[-1].id
 
     async def _search(self, query: str) -> None:
         if not query:
-            await self._screen.show(drawing.problem("What for?", "/search QUERY, in your own words."))
+            await self._problem("What for?", "/search QUERY, in your own words.")
             return
         found = await self.look(memory.SearchRequest(query, _SEARCH_HITS), memory.SearchResult)
         if found is not None:
@@ -234,7 +216,7 @@ class Commands:
 
     async def _forget(self, text: str) -> None:
         if not text:
-            await self._screen.show(drawing.problem("Forget what?", "/forget TEXT, word by word as it was said."))
+            await self._problem("Forget what?", "/forget TEXT, word by word as it was said.")
             return
         preview = await self.look(
             memory.ForgetRequest(text=text, preview=True), memory.ForgetResult, "searching all turns", MODEL_SECONDS
@@ -243,11 +225,9 @@ class Commands:
             return
         await self._screen.show(memory_views.forgetting(preview.forgotten))
         with self._conversation.busy("yes or no"):
-            said = await self._screen.ask(
-                "Forget it? It cannot be undone. Type yes to forget it; anything else cancels."
-            )
+            said = await self._screen.ask(_SURE)
         if said.lower() != "yes":
-            await self._screen.line(drawing.note("Nothing was forgotten."))
+            await self._note("Nothing was forgotten.")
             return
         # A running turn is finished first.
         sure = memory.ForgetRequest(text=text, yes=True)
@@ -262,9 +242,7 @@ class Commands:
         if not rest:
             await self._show_actions(await self.look(memory.ActionsRequest(), memory.ActionsResult))
         elif word not in _RESOLVED or not given:
-            await self._screen.show(
-                drawing.problem("That command needs an action and what to do with it.", _CLOSE_ADVICE)
-            )
+            await self._problem("That command needs an action and what to do with it.", _CLOSE_ADVICE)
         elif (number := await self._action_number(word, given)) is not None:
             request = memory.ResolveActionRequest(number, _RESOLVED[word], self._seen.get(number))
             await self._show_actions(await self.look(request, memory.ResolveActionResult))
@@ -278,7 +256,7 @@ class Commands:
         fits = (row for row in listed.actions if row.status not in closed)
         found = named_action(fits, given)
         if isinstance(found, str):
-            await self._screen.show(drawing.problem(found, _CLOSE_ADVICE))
+            await self._problem(found, _CLOSE_ADVICE)
             return None
         return found.id
 
@@ -296,7 +274,7 @@ class Commands:
         try:
             words = shlex.split(rest)
         except ValueError:
-            await self._screen.show(drawing.problem("A quotation mark is missing.", _UNDO_USAGE))
+            await self._problem("A quotation mark is missing.", _UNDO_USAGE)
             return
         turn = words.pop(0) if words and (words[0].isdigit() or words[0] == "undo") else None
         at = words.index("--over") if "--over" in words else len(words)
@@ -312,12 +290,11 @@ class Commands:
             case ["revoke", "all"]:
                 await self._show_permissions(messages.System(action="revoke"))
             case ["revoke", number] if number.isdecimal() and 1 <= int(number) <= len(self._listed):
-                await self._show_permissions(
-                    messages.System(action="revoke", rule_id=self._listed[int(number) - 1].rule_id)
-                )
+                rule_id = self._listed[int(number) - 1].rule_id
+                await self._show_permissions(messages.System(action="revoke", rule_id=rule_id))
             case _:
                 advice = "/permissions lists them by number; then /permissions revoke N, or revoke all."
-                await self._screen.show(drawing.problem("Which one?", advice))
+                await self._problem("Which one?", advice)
 
     async def _show_permissions(self, system: messages.System) -> None:
         status = await self.ask(system, "asking", LOOK_SECONDS)
@@ -325,11 +302,11 @@ class Commands:
             return
         self._listed = status.rules
         if status.permissions == "bypass":
-            await self._screen.line(drawing.note("the agent acts without asking anybody"))
+            await self._note("the agent acts without asking anybody")
         elif status.rules:
             await self._screen.show(memory_views.rules(status.rules))
         else:
-            await self._screen.line(drawing.note(_NOTHING_ALLOWED))
+            await self._note("nothing is always allowed: the agent asks each time")
 
     async def _rules(self, rest: str) -> None:
         word, _, number = rest.partition(" ")
@@ -339,11 +316,11 @@ class Commands:
         else:
             rule = messages.Rule(change, int(number)) if change and number.isdecimal() else None
         if rest and rule is None:
-            await self._screen.show(drawing.problem("Name what to do and the rule's number.", _RULES_USAGE))
+            await self._problem("Name what to do and the rule's number.", _RULES_USAGE)
         elif rule is not None and await self.ask(rule, "asking", MODEL_SECONDS) is None:
             return
         elif change == "override":
-            await self._screen.line(drawing.note("The same call may run once. Ask Sprite to try it again."))
+            await self._note("The same call may run once. Ask Sprite to try it again.")
         else:
             found = await self.look(memory.RulesRequest(), memory.RulesResult)
             if found is not None:
@@ -353,22 +330,19 @@ class Commands:
         await self._screen.show(drawing.help_table(self._help_rows + _KEYS))
 
     async def ask(self, payload: messages.ClientPayload, doing: str, seconds: float) -> messages.RelayedPayload | None:
-        """Send a request to the sprite and return its answer; the state line shows `doing` meanwhile.
-
-        If that fails, show the error and return None.
-        """
+        """Send a request and return its answer, or show the error and return None; the state line shows `doing`."""
         try:
             with self._conversation.busy(doing):
                 answer = (await self._link.ask(payload, timeout_seconds=seconds)).payload
         except NotConnectedError:
-            await self._screen.show(drawing.problem("Not connected right now.", "Try again in a moment."))
+            await self._problem("Not connected right now.", "Try again in a moment.")
         except TimeoutError:
             text = f"No answer within {seconds:.0f} seconds."
-            await self._screen.show(drawing.problem(text, "The request may still be carried out; see /status."))
+            await self._problem(text, "The request may still be carried out; see /status.")
         else:
             if not isinstance(answer, messages.Error):
                 return answer
-            await self._screen.show(drawing.problem(answer.message))
+            await self._problem(answer.message)
         return None
 
     async def look(

@@ -1,8 +1,4 @@
-"""The client's state of the conversation: sent messages, running turns and open questions.
-
-Owns that state and turns each message of the sprite into output. Uses only the interfaces of the link and the screen.
-Input and drawing are implemented elsewhere.
-"""
+"""The client's state of the conversation, which turns each message of the sprite into output."""
 
 import asyncio
 import time
@@ -21,7 +17,7 @@ from sprite.protocol import messages
 from sprite.protocol.events import ToolUse
 from sprite.protocol.frames import RelayedMessage
 from sprite.protocol.pasted import Spans
-from sprite.protocol.shapes import BackgroundWork, Card, MemoryState, Paused, SessionState, Stopped, counted
+from sprite.protocol.shapes import BackgroundWork, Card, Paused, SessionState, Stopped, counted
 from sprite.protocol.tools import NETWORK
 
 #: Shown until the bridge gives a reason.
@@ -57,7 +53,7 @@ class Conversation:
     def __init__(
         self, link: BridgeLink, screen: Screen, *, banner: Callable[[], RenderableType], zone: str | None = None
     ) -> None:
-        """`zone` is the person's time zone, if this machine knows it."""
+        """`zone` is the person's time zone, if this machine knows it; the first message tells it to the sprite."""
         #: The open cards by id, oldest first.
         self.cards: dict[str, Card | messages.CanvasUpdate] = {}
         #: Files that wait for the person's decision.
@@ -66,9 +62,7 @@ class Conversation:
         self.busy_with = ""
         #: Why there is no link, or "", and since when (monotonic seconds).
         self.link_text, self.link_since = _STARTING, time.monotonic()
-        self.turns = 0
-        self.waiting = 0
-        self.learnings = 0
+        self.turns = self.waiting = 0
         #: Number of times that something was remembered since the start.
         self.remembered = 0
         #: Updates of memory that are not shown yet, because more will follow.
@@ -80,18 +74,17 @@ class Conversation:
         self.synced = False
         #: The last shown advice about the bridge's offer.
         self._advised = ""
-        #: The next due action, and the person's zone as stored by the sprite.
         self.next_due: messages.NextDue | None = None
         #: Why the agent is paused, if it is.
         self.paused: Paused | None = None
         #: The untrusted content that the session has read.
         self.sources: list[str] = []
+        #: The person's zone as stored by the sprite.
         self.tz = ""
         #: Pictures for the next message.
         self.attached: list[messages.Image] = []
-        #: This machine's time zone, if known; sent to the sprite with the first message.
-        self.zone = zone
-        self._has_told_zone = False
+        #: The zone to tell the sprite, until it was told.
+        self._zone = zone
         self._link = link
         self._screen = screen
         self._banner: Callable[[], RenderableType] | None = banner
@@ -139,13 +132,8 @@ class Conversation:
         finally:
             self.busy_with = ""
 
-    # --- what a person does -------------------------------------------------------------------
-
     async def say(self, text: str, pasted: Spans = ()) -> str | None:
-        """Send a message to the agent. Return the mission's id, or None if it is too long.
-
-        `pasted` are the spans of the text that the person pasted.
-        """
+        """Send a message to the agent. Return the mission's id, or None if it is too long."""
         if len(text) > messages.MAX_MISSION_CHARS:
             problem = f"The message has {len(text):,} characters; at most {messages.MAX_MISSION_CHARS:,} are allowed."
             await self._screen.show(drawing.problem(problem, "Put it into a file of the workspace instead."))
@@ -164,9 +152,9 @@ class Conversation:
 
     def _tell_zone(self) -> None:
         """Send the time zone with the first message, so that "tomorrow at 9" means the person's."""
-        if self.zone not in {None, self.tz} and not self._has_told_zone and self._link.is_ready:
-            self._has_told_zone = True
-            self._refreshing.add(self._link.post(messages.System(action="zone", tz=self.zone)))
+        if self._zone not in {None, self.tz} and self._link.is_ready:
+            self._refreshing.add(self._link.post(messages.System(action="zone", tz=self._zone)))
+            self._zone = None
 
     async def interrupt(self, *, background: bool = True) -> bool:
         """Stop the running turn, or the background work if none runs. Return False if there is neither."""
@@ -195,9 +183,7 @@ class Conversation:
         return None if decision == "session" and not is_offered else decision
 
     async def takes(self, line: str, asked: str | None) -> bool:
-        """Handle a line that answers a question.
-
-        Return whether it was one; `asked` is the question shown when it was begun.
+        """Handle a line that answers a question, and return whether it was one; `asked` was shown when it was begun.
 
         An answer to a closed question, or to one that appeared during typing, does nothing. A leading space makes any
         word a message.
@@ -248,8 +234,6 @@ class Conversation:
         async with self._changed:
             await self._changed.wait_for(condition)
 
-    # --- what the sprite says -----------------------------------------------------------------
-
     async def follow(self) -> None:
         """Show messages of the link until it fails (BridgeUnreachableError) or this is cancelled."""
         async for item in self._link:
@@ -287,10 +271,9 @@ class Conversation:
                 pass
             case messages.Ack() | messages.Error() as answer:
                 await self._answered(answer, message.reply_to)
-            case messages.Status(session=session, memory=memory) as status:
+            case messages.Status() as status:
                 self._refreshing.discard(message.reply_to or "")
-                await self._count(session, memory)
-                self.next_due, self.tz = status.next_due, status.tz
+                await self._count(status)
             case messages.StateSync() as sync:
                 await self._sync(sync)
             case messages.Gap():
@@ -367,8 +350,7 @@ class Conversation:
             await self._screen.show(draw_card(update.title, update.blocks, subtitle=changed))
 
     async def _sync(self, sync: messages.StateSync) -> None:
-        await self._count(sync.session, sync.memory)
-        self.next_due, self.tz = sync.next_due, sync.tz
+        await self._count(sync)
         self.cards = {card.card_id: card for card in sync.cards if not card.archived}
         await self._note_drift(sync.memory.drift)
         if self.synced:
@@ -381,20 +363,19 @@ class Conversation:
         if (past := drawing.history([line for line in sync.chat if line.mission_id not in own])) is not None:
             await self._screen.show(past)
         if self.cards:
-            await self._screen.line(
-                drawing.note(f"{counted(len(self.cards), 'card')} on the canvas: /cards shows them")
-            )
+            words = f"{counted(len(self.cards), 'card')} on the canvas: /cards shows them"
+            await self._screen.line(drawing.note(words))
 
     async def _note_drift(self, names: list[str]) -> None:
         if new := [name for name in names if name not in self.drift]:
             await self._screen.line(drawing.drifted(new))
         self.drift = names
 
-    async def _count(self, session: SessionState, memory: MemoryState) -> None:
-        self.waiting = memory.waiting
-        self.learnings = memory.learnings
+    async def _count(self, state: messages.Status | messages.StateSync) -> None:
+        self.waiting = state.memory.waiting
+        self.next_due, self.tz = state.next_due, state.tz
         await self._tell_learned()
-        await self._count_session(session)
+        await self._count_session(state.session)
 
     async def _tell_learned(self) -> None:
         """Show what was learned, in one line for all the turns of an import."""

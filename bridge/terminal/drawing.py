@@ -1,7 +1,4 @@
-"""Events of a conversation as rich renderables: pure, without terminal or connection.
-
-A line takes one terminal line and is cut to its width. Other renderables take the space they need.
-"""
+"""Events of a conversation as rich renderables (pure)."""
 
 import re
 import time
@@ -9,6 +6,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -79,56 +77,36 @@ def _zone(name: str) -> ZoneInfo | None:
 
 _MARK = "reverse yellow"
 #: Unstyled, because styles make texts with many lines very slow to draw.
-_ENDS = {"\n": "\N{RETURN SYMBOL}\n", "\t": "\N{RIGHTWARDS ARROW TO BAR}\t"}
-#: Control, format, surrogate, private-use and unassigned characters, and line separators.
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_ENDS = str.maketrans({"\n": "\N{RETURN SYMBOL}\n", "\t": "\N{RIGHTWARDS ARROW TO BAR}\t"})
+#: Control, format, surrogate, private-use and unassigned characters, spaces, and line separators.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 #: Invisible characters of other categories, and variation selectors.
-_BLANK = frozenset(
-    map(
-        chr,
-        (
-            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
-            *range(0x180B, 0x1810),
-            *range(0xFE00, 0xFE10),
-            *range(0xE0100, 0xE01F0),
-        ),
-    )
-)
+_BLANK = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
+_SELECTORS = {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
 
 
 def exact(text: str, style: str = "") -> Text:
     """Draw a text with visible line ends, and with marks such as `<U+202E>` for invisible characters."""
     drawn = Text(overflow="fold", style=style)
-    seen: list[str] = []
-    for letter in text:
-        if letter == " " or not _is_unseen(letter):
-            seen.append(letter)
-            continue
-        if letter in _ENDS:
-            seen.append(_ENDS[letter])
-            continue
-        drawn.append("".join(seen)).append(f"<U+{ord(letter):04X}>", style=_MARK)
-        seen.clear()
-    return drawn.append("".join(seen))
+    for is_unseen, letters in groupby(text, _is_unseen):
+        if is_unseen:
+            drawn.append("".join(f"<U+{ord(letter):04X}>" for letter in letters), style=_MARK)
+        else:
+            drawn.append("".join(letters).translate(_ENDS))
+    return drawn
 
 
 def _is_unseen(letter: str) -> bool:
-    category = unicodedata.category(letter)
-    return category in _UNSEEN or category == "Zs" or letter in _BLANK
+    if letter in " \n\t":
+        return False
+    return unicodedata.category(letter) in _UNSEEN or ord(letter) in _BLANK or ord(letter) in _SELECTORS
 
 
-#: C0 except tab and newline, DEL, C1, lone surrogates, line separators and bidirectional controls.
-_FORBIDDEN = dict.fromkeys(
-    [
-        *(code for code in range(0x20) if chr(code) not in "\t\n"),
-        *range(0x7F, 0xA0),
-        *range(0xD800, 0xE000),
-        0x061C,
-        *range(0x200E, 0x2010),
-        *range(0x2028, 0x202F),
-        *range(0x2066, 0x206A),
-    ]
-)
+#: C0 except tab and newline, DEL, C1, and lone surrogates.
+_CONTROLS = {*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)} - {ord("\t"), ord("\n")}
+#: Line separators and bidirectional controls.
+_SEPARATORS = {0x061C, *range(0x200E, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A)}
+_FORBIDDEN = dict.fromkeys(_CONTROLS | _SEPARATORS)
 
 
 def clean(text: object) -> str:
@@ -229,11 +207,6 @@ def by_program(name: str, text: str) -> Text:
     return line((f"▸ {one_line(name)} asks: ", "cyan"), (one_line(text), "bold dim"))
 
 
-def interrupted() -> Text:
-    """Draw the end of a stopped turn."""
-    return Text("■ stopped", style="yellow")
-
-
 def stopped(what: list[str]) -> Text:
     """Draw the stopped background work."""
     return line(("■ stopped in the background: ", "yellow"), (", ".join(one_line(each) for each in what), "dim"))
@@ -294,24 +267,30 @@ def history(chat: list[ChatMessage]) -> Group | None:
 
 
 def question(request: PermissionRequest, asking: ToolUse | None = None) -> RenderableType:
-    """Draw a permission request with its whole input, character by character, and the answer keys.
-
-    `asking` is the call whose program asks for a host.
-    """
+    """Draw a permission request with its whole input and the answer keys; `asking` is the call that asks for a host."""
+    title = Text.assemble("May the agent use ", (tool_name(request.tool), "bold"), "?")
+    if request.tool == NETWORK:
+        title = Text.assemble("May the agent reach ", (one_line(request.input.get("host")), "bold"), "?")
     return Group(
-        Panel(
-            _whole_input(request),
-            title=Text.assemble(*_asks(request), "?"),
-            title_align="left",
-            box=box.ROUNDED,
-            border_style="yellow",
-            padding=(0, 1),
-            expand=False,
-        ),
+        _panel(_drawn_input(request), title, "yellow"),
         *_length(request),
         *(Text(f"  {source}: {words}", style="yellow") for source, words in foreign_words(request)),
         *([] if asking is None else [Text("  ") + tool_started(asking.name or "a tool", asking.input)]),
         keys(request),
+    )
+
+
+def _panel(content: RenderableType, title: Text, border: str, subtitle: str = "") -> Panel:
+    return Panel(
+        content,
+        title=title,
+        title_align="left",
+        subtitle=Text(subtitle, style="dim") if subtitle else None,
+        subtitle_align="right",
+        box=box.ROUNDED,
+        border_style=border,
+        padding=(0, 1),
+        expand=False,
     )
 
 
@@ -358,12 +337,6 @@ def allowed_always(request: PermissionRequest) -> Text:
     return line((words, "green"), (f"  {where} revokes it", "dim"))
 
 
-def _asks(request: PermissionRequest) -> tuple[str, tuple[str, str]]:
-    if request.tool == NETWORK:
-        return "May the agent reach ", (one_line(str(request.input.get("host"))), "bold")
-    return "May the agent use ", (tool_name(request.tool), "bold")
-
-
 def help_table(rows: list[tuple[str, str]]) -> Table:
     """Draw commands or keys with their descriptions."""
     grid = Table.grid(padding=(0, 3))
@@ -396,39 +369,36 @@ def telling_line(tool_input: dict[str, Any]) -> str:
     return one_line(words)[:_LONGEST_SUMMARY]
 
 
-def _whole_input(request: PermissionRequest) -> RenderableType:
-    rows = list(request.input.items())
+def whole_input(request: PermissionRequest) -> list[tuple[str, str]]:
+    """Return the input of a permission request, and what else it is about, as names and texts."""
+    before = (("leads to", request.real_path), ("in folder", request.folder), ("rule", request.rule))
+    rows = [(name, value if isinstance(value, str) else json_text(value)) for name, value in request.input.items()]
+    # Short values come first, and the agent's own description comes last.
+    rows.sort(key=lambda row: (row[0] == "description", len(row[1]) > _CHARS_AT_A_GLANCE))
+    return [*((name, text) for name, text in before if text is not None), *rows]
+
+
+def _drawn_input(request: PermissionRequest) -> RenderableType:
+    rows = whole_input(request)
     if not rows:
         return Text("without any input", style="dim italic")
-    # Short values come first, and the agent's own description comes last.
-    rows.sort(key=lambda row: (row[0] == "description", len(_field(row[1])) > _CHARS_AT_A_GLANCE))
-    if request.rule is not None:
-        rows.insert(0, ("rule", request.rule))
-    if request.folder is not None:
-        rows.insert(0, ("in folder", request.folder))
-    if request.real_path is not None:
-        rows.insert(0, ("leads to", request.real_path))
     if [name for name, _ in rows] == ["command"]:
-        return exact(_field(rows[0][1]))
+        return exact(rows[0][1])
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    for name, value in rows:
-        grid.add_row(Text(one_line(name)), exact(_field(value)))
+    for name, text in rows:
+        grid.add_row(Text(one_line(name)), exact(text))
     return grid
 
 
 def _length(request: PermissionRequest) -> list[Text]:
     """Draw the length of a question whose start may be out of sight."""
-    texts = [_field(value) for value in request.input.values()]
+    texts = [text for _, text in whole_input(request)]
     chars, lines = sum(map(len, texts)), sum(text.count("\n") + 1 for text in texts)
     if chars <= _CHARS_AT_A_GLANCE and lines <= _LINES_AT_A_GLANCE:
         return []
     return [Text(f"  {chars:,} characters in {lines:,} lines: scroll up to read all of it", style="bold yellow")]
-
-
-def _field(value: object) -> str:
-    return value if isinstance(value, str) else json_text(value)
 
 
 def json_text(value: object) -> str:
@@ -439,17 +409,7 @@ def json_text(value: object) -> str:
 def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
     """Draw a card as a panel with its blocks below each other."""
     drawn = [draw_block(block) for block in blocks] or [Text("empty", style="dim italic")]
-    return Panel(
-        Group(*drawn),
-        title=Text(one_line(title) or "Untitled", style="bold"),
-        title_align="left",
-        subtitle=Text(subtitle, style="dim") if subtitle else None,
-        subtitle_align="right",
-        box=box.ROUNDED,
-        border_style="cyan",
-        padding=(0, 1),
-        expand=False,
-    )
+    return _panel(Group(*drawn), Text(one_line(title) or "Untitled", style="bold"), "cyan", subtitle)
 
 
 #: The plain text of each simple block; missing members are left out.

@@ -23,7 +23,7 @@ _MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 #: The message of a refusal has a few sentences.
 _MAX_REFUSAL_BYTES, _LONGEST_WORDS = 64 * 1024, 500
 _SERVER_FAULT = 500
-#: Messages for refusals by HTTP status; a retry is useless.
+#: Messages for refusals by HTTP status, instead of the bridge's own.
 _REFUSALS = {
     400: "There is no such person, or the person has no access: `users list` shows everyone.",
     401: "The bridge does not know this token. `users add NAME` prints one.",
@@ -38,8 +38,7 @@ _OF_PROXIES = {502: _NOT_THERE, 503: "The bridge accepts no connections at the m
 class LocalEndpoint(Service):
     """Connects to the running bridge of a data folder, or starts one for the duration of the conversation.
 
-    A bridge is started only before the first connection. Later its owner restarts it, and a bridge of this program
-    would lock the folder against that.
+    After the first connection none is started: it would lock the folder against the bridge's owner, who restarts it.
     """
 
     def __init__(self, settings: Settings, person: str) -> None:
@@ -47,9 +46,8 @@ class LocalEndpoint(Service):
         self.person = person
         #: Called when a bridge that this program started fails. Without it, none is started.
         self.on_death: Callable[[], None] | None = None
-        self._was_there = False
-        #: Whether this program started the bridge in use, and so ends it.
-        self.is_ours = False
+        #: Whether this program started the bridge in use, and so ends it; and whether a bridge was ever there.
+        self.is_ours = self._was_there = False
         #: Whether the demo model answers, from the first connection on.
         self.offline_model = False
 
@@ -59,9 +57,8 @@ class LocalEndpoint(Service):
             socket = await self._connected()
         except NoBridgeError as error:
             if self._was_there:
-                raise BridgeUnreachableError(
-                    f"Waiting for the bridge on {self.settings.data}: `python -m bridge serve` starts one."
-                ) from error
+                words = f"Waiting for the bridge on {self.settings.data}: `python -m bridge serve` starts one."
+                raise BridgeUnreachableError(words) from error
             if self.on_death is None:
                 raise BridgeUnreachableError(str(error), for_good=True) from error
             await self._start(self.on_death)
@@ -93,8 +90,7 @@ class LocalEndpoint(Service):
             raise BridgeUnreachableError("A bridge is starting or stopping here.") from error
         except OperatorError as error:
             raise BridgeUnreachableError(str(error), for_good=True) from error
-        self.is_ours = True
-        self._was_there = True
+        self.is_ours = self._was_there = True
 
 
 class RemoteEndpoint(Service):
@@ -103,14 +99,14 @@ class RemoteEndpoint(Service):
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._token = token
-        self._sockets: aiohttp.ClientSession | None = None
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
+        session = aiohttp.ClientSession(timeout=timeout, trust_env=True, raise_for_status=_explained)
+        self._sockets = await stack.enter_async_context(session)
 
     async def connect(self) -> aiohttp.ClientWebSocketResponse:
         """See BridgeLink."""
-        if self._sockets is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
-            session = aiohttp.ClientSession(timeout=timeout, trust_env=True, raise_for_status=_explained)
-            self._sockets = await self._stack.enter_async_context(session)
         return await _open(self._sockets, f"{self.url}/ws", {"Authorization": f"Bearer {self._token}"})
 
 

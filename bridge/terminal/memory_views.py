@@ -24,7 +24,6 @@ _TURNS_LISTED = 20
 _TOOLS = re.compile(r"^Tools: .*", re.MULTILINE | re.DOTALL)
 _SERVER = re.compile(r"\bmcp__\w+?__(\w+)")
 _JSON_MARKS = re.compile(r'[{}\[\]"]')
-_NOT_RID_OF_IT = "the bridge's replica still contains it"
 
 
 def files(states: list[shapes.FileState]) -> Table:
@@ -52,9 +51,8 @@ def memory_file(name: str, content: str) -> RenderableType:
 def learnings(rows: list[shapes.LearningRow]) -> RenderableType:
     """Draw the newest learnings, newest first."""
     if not rows:
-        return Text(
-            "Nothing learned yet. Sprite learns after a few turns or a pause, and at once with /flush.", style="dim"
-        )
+        words = "Nothing learned yet. Sprite learns after a few turns or a pause, and at once with /flush."
+        return Text(words, style="dim")
     drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for style in ("dim", "magenta", ""):
         drawn.add_column(style=style, no_wrap=style != "")
@@ -138,13 +136,8 @@ def _whence(turn: int | None, project: str | None) -> tuple[str, str]:
 
 def forgetting(what: shapes.Forgotten) -> RenderableType:
     """Draw what a forget would remove, and what it leaves."""
-    counts = (
-        (len(what.turns), "turn"),
-        (what.learnings, "learning"),
-        (what.lines, "curated line"),
-        (what.cards, "card"),
-    )
-    told = ", ".join(counted(number, noun) for number, noun in counts if number) or "what is listed here"
+    counts = {"turn": len(what.turns), "learning": what.learnings, "curated line": what.lines, "card": what.cards}
+    told = ", ".join(counted(number, noun) for noun, number in counts.items() if number) or "what is listed here"
     drawn = [Text.assemble("This would be deleted permanently: ", (told, "bold yellow"), ".")]
     if what.turns:
         listed = ", ".join(str(turn) for turn in what.turns[:_TURNS_LISTED])
@@ -161,11 +154,10 @@ def forgetting(what: shapes.Forgotten) -> RenderableType:
 def forgotten(what: shapes.Forgotten) -> RenderableType:
     """Draw the result of a forget: whether any store still has the content, and where."""
     words = "Forgotten. Memory's history keeps only the time and the amount. This window still shows the words."
+    done = Text(words, style="dim")
     if not what.still:
-        return Group(Text(words, style="dim"), Text("No store contains it any more.", style="dim"))
-    return Group(
-        Text(words, style="dim"), Text("These stores still contain it:", style="bold"), *map(_place, what.still)
-    )
+        return Group(done, Text("No store contains it any more.", style="dim"))
+    return Group(done, Text("These stores still contain it:", style="bold"), *map(_place, what.still))
 
 
 def _place(place: shapes.Place) -> Text:
@@ -175,30 +167,22 @@ def _place(place: shapes.Place) -> Text:
 def status(state: Status, *, link: str) -> Table:
     """Draw the sprite's status."""
     memory, session = state.memory, state.session
-    limit = {
-        "ask": "asks about new hosts, paths outside the workspace and the like",
-        "bypass": "acts without asking anybody",
-    }
+    asks = "asks about new hosts, paths outside the workspace and the like"
+    known = f"{counted(memory.turns, 'turn')}, {counted(memory.learnings, 'learning')}, {memory.waiting} waiting"
+    here = f"here ({counted(memory.unshipped_forgets, 'forget')}); the bridge's replica still contains it"
     rows = [
         ("connection", link),
         ("model", state.model or "chosen by Claude Code"),
         ("effort", session.effort or "default"),
-        ("permissions", limit.get(state.permissions, state.permissions)),
+        ("permissions", asks if state.permissions == "ask" else "acts without asking anybody"),
         ("session", counted(session.turns, "turn") if session.session_id else "begins with your next message"),
         ("under way", _under_way(session)),
-        (
-            "memory",
-            f"{counted(memory.turns, 'turn')}, {counted(memory.learnings, 'learning')}, {memory.waiting} waiting",
-        ),
+        ("memory", known),
         *(
             ("set aside", f"turn {turn.turn_id}: {one_line(turn.reason)} (/retry {turn.turn_id} tries again)")
             for turn in memory.quarantined
         ),
-        *(
-            [("forgotten", f"here ({counted(memory.unshipped_forgets, 'forget')}); {_NOT_RID_OF_IT}")]
-            if memory.unshipped_forgets
-            else []
-        ),
+        *([("forgotten", here)] if memory.unshipped_forgets else []),
         *(("drift", f"{name} changed on disk (accept or discard the change on your page)") for name in memory.drift),
         *(
             ("background", f"{one_line(work.title)}, since {when(work.since)} (Ctrl-C stops)")
@@ -240,9 +224,7 @@ def _cost(cost: shapes.Cost) -> str:
 
 def when(at: float | None) -> str:
     """Return a time (Unix seconds) as local date and time, or "" for None."""
-    if at is None:
-        return ""
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+    return "" if at is None else datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _under_way(session: shapes.SessionState) -> str:

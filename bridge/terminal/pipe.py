@@ -1,7 +1,6 @@
-"""A conversation without a terminal: lines in, plain text out, one message at a time.
+"""A conversation without a terminal, for scripts: lines in, plain text out, one message at a time.
 
-For scripts and tests: no colours and no cursor. A line `y`, `n` or `a` answers an open question. Ends with the last
-message's turn. Messages about waiting go to stderr.
+A line `y`, `n` or `a` answers an open question. Messages about waiting go to stderr.
 """
 
 import asyncio
@@ -136,8 +135,7 @@ class Pipe:
 class _Lines:
     """The lines of a file descriptor, read by a thread, because files do not fit a selector.
 
-    Uses `os.read` instead of `sys.stdin`: a waiting thread that holds a buffered reader's lock makes Python's exit
-    fail.
+    Not `sys.stdin`: Python cannot exit while a waiting thread holds a buffered reader's lock.
     """
 
     def __init__(self, fd: int) -> None:

@@ -1,7 +1,6 @@
 """A conversation in a terminal: one input line at the bottom, and output that scrolls above it.
 
-Owns the prompt, its keys and the drawing around it. Finished output is printed permanently. A reply's growing end is
-part of the prompt, so that it can be redrawn as Markdown while it streams.
+A reply's growing end is part of the prompt, so that it can be redrawn as Markdown while it streams.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ from rich.text import Text
 
 from bridge.terminal import drawing
 from bridge.terminal.drawing import markdown, moment_words, one_line
-from sprite.protocol.pasted import Marked, Spans, limited
+from sprite.protocol.pasted import Marked, Spans, joined, limited
 from sprite.protocol.shapes import BackgroundWork, counted
 
 if TYPE_CHECKING:
     from bridge.terminal.commands import Commands
     from bridge.terminal.conversation import Conversation
-from sprite.protocol.pasted import joined
 
 
 class NobodyHereError(Exception):
@@ -46,10 +44,7 @@ class NobodyHereError(Exception):
 
 
 class Screen(Protocol):
-    """Shows things in the given order.
-
-    `by_line`: replies are cut into lines instead of blocks.
-    """
+    """Shows things in the given order. `by_line`: replies are cut into lines instead of blocks."""
 
     by_line: bool
 
@@ -122,7 +117,6 @@ _ROWS_KEPT = 6
 _REDRAW_SECONDS = 0.04
 _TICK_SECONDS = 0.1
 _SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
-_NO_QUESTION = 0
 _STYLE = Style.from_dict(
     {
         "prompt": "ansicyan bold",
@@ -138,7 +132,7 @@ class _Entered(NamedTuple):
 
     text: str
     asked: str | None
-    question: int
+    question: object | None
     pasted: Spans = ()
 
 
@@ -153,12 +147,11 @@ class Terminal:
         self._conversation: Conversation | None = None
         self._commands: Commands | None = None
         self._entered: asyncio.Queue[_Entered] = asyncio.Queue()
-        #: The agent's question, and the number of the command's question, shown when the line was begun.
+        #: The agent's question and the command's that were shown when the line was begun.
         self._asked: str | None = None
-        self._begun_under = _NO_QUESTION
-        #: The number of the current command's question, and of the last one.
-        self._question = _NO_QUESTION
-        self._last_question = _NO_QUESTION
+        self._begun_under: object | None = None
+        #: Stands for the question of the current command.
+        self._question: object | None = None
         self._tail = ""
         self._drawn_tail: tuple[str, int, FormattedText] = ("", 0, FormattedText())
         self._last = ""
@@ -217,25 +210,21 @@ class Terminal:
                     ticking.cancel()
 
     async def ask(self, question: str) -> str:
-        """Ask the person and return the next line that was begun while the question was shown.
-
-        Ctrl-C answers "". Earlier lines, and answers to the agent's questions, are handled as usual.
-        """
+        """Ask the person and return the next line that was begun while the question was shown; Ctrl-C answers ""."""
         if self._conversation is None:
             raise NobodyHereError(question)
         early: list[_Entered] = []
-        self._last_question += 1
-        self._question = self._last_question
+        self._question = object()
         await self.line(Text(question, style="bold"))
         try:
             while True:
                 entered = await self._entered.get()
-                if entered.question != self._question:
+                if entered.question is not self._question:
                     early.append(entered)
                 elif not await self._conversation.takes(entered.text, entered.asked):
                     return entered.text.strip()
         finally:
-            self._question = _NO_QUESTION
+            self._question = None
             for entered in early:
                 self._entered.put_nowait(entered)
 
@@ -248,7 +237,9 @@ class Terminal:
             path = Path(os.fsdecode(history.filename))
             beside = path.with_name(f"{path.name}.new")
             beside.touch(mode=0o600)
-            _fill(FileHistory(str(beside)), newest_first)
+            kept = FileHistory(str(beside))
+            for line in reversed(newest_first):
+                kept.store_string(line)
             beside.replace(path)
             history = FileHistory(str(path))
         else:
@@ -280,8 +271,6 @@ class Terminal:
             if (state := state_line(conversation)) != drawn:
                 drawn = state
                 self._session.app.invalidate()
-
-    # --- drawing ------------------------------------------------------------------------------
 
     def _ansi(self, *things: RenderableType) -> str:
         out = io.StringIO()
@@ -342,8 +331,6 @@ class Terminal:
         state = state_line(self._conversation) if self._conversation is not None else ""
         return FormattedText([("class:bottom-toolbar.text", state[: self._width()])])
 
-    # --- keys ---------------------------------------------------------------------------------
-
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
         keys.add("enter")(self._enter)
@@ -387,7 +374,7 @@ class Terminal:
         self._pasted.cleared()
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
-        if self._question != _NO_QUESTION:
+        if self._question is not None:
             self._clear(event.current_buffer)
             self._entered.put_nowait(_Entered("", None, self._question))
             return
@@ -399,11 +386,6 @@ class Terminal:
         if self._conversation is None or await self._conversation.interrupt(background=not had_text) or had_text:
             return
         await self.line(drawing.note("Ctrl-D or /quit to leave"))
-
-
-def _fill(history: History, newest_first: list[str]) -> None:
-    for line in reversed(newest_first):
-        history.store_string(line)
 
 
 def _history(path: Path | None) -> History:
@@ -420,11 +402,7 @@ def _history(path: Path | None) -> History:
 
 
 class PastedSpans:
-    """The pasted spans of a line.
-
-    Keys add one character at a time. Any longer piece comes from a paste, from the kill ring or from the history: it
-    counts as pasted.
-    """
+    """The pasted spans of a line. Keys add one character at a time: any longer piece counts as pasted."""
 
     def __init__(self) -> None:
         self.spans: Spans = ()
@@ -433,8 +411,10 @@ class PastedSpans:
     def changed(self, text: str, cursor: int, *, is_paste: bool = False) -> None:
         """Update the spans to the line's new text, with the cursor after the edit."""
         start, end = _edited(self._text, text, cursor)
-        grown = len(text) - len(self._text)
-        self.spans = _moved(self.spans, start, end, grown, is_pasted=is_paste or end + grown - start > 1)
+        new_end = end + len(text) - len(self._text)
+        moved = Marked(self._text, self.spans).replaced([(start, end, text[start:new_end])]).pasted
+        is_pasted = is_paste or new_end - start > 1
+        self.spans = joined((*moved, (start, new_end))) if is_pasted else moved
         self._text = text
 
     def cleared(self) -> None:
@@ -455,14 +435,3 @@ def _edited(old: str, new: str, cursor: int) -> tuple[int, int]:
         tail = max(shorter - head, min(tail, len(new) - cursor))
         head = min(head, shorter - tail)
     return head, len(old) - tail
-
-
-def _moved(spans: Spans, start: int, end: int, grown: int, *, is_pasted: bool) -> Spans:
-    left: list[tuple[int, int]] = [(start, end + grown)] if is_pasted else []
-    for first, last in spans:
-        if first < start and last > end:
-            # Words that are typed into the middle of a paste belong to it.
-            left.append((first, last + grown))
-        else:
-            left += [(first, min(last, start)), (max(first, end) + grown, last + grown)]
-    return joined(span for span in left if span[0] < span[1])

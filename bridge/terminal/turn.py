@@ -2,12 +2,14 @@
 
 from weakref import WeakKeyDictionary, WeakSet
 
+from rich.text import Text
+
 from bridge.client.turns import Began, Call, Grew, News, Over, Reader, Turn
 from bridge.terminal import drawing
 from bridge.terminal.drawing import clean
 from bridge.terminal.terminal import Screen
 from sprite.protocol.events import Compacted, Compacting, Complete, Ending, Failed, Interrupted, ModelChanged
-from sprite.protocol.shapes import FileCounts, UsedTool, counted
+from sprite.protocol.shapes import UsedTool, counted
 
 _FENCES = ("```", "~~~")
 
@@ -94,7 +96,11 @@ class ShownTurns:
         """Show what is new of a turn; return whether it has ended."""
         if turn.text is not None and turn not in self._said and turn.origin != "schedule":
             # Sent from another page or terminal.
-            await self._say(turn, turn.text)
+            self._said.add(turn)
+            if turn.asked_by is not None:
+                await self._screen.line(drawing.by_program(turn.asked_by, turn.text))
+            else:
+                await self._screen.show(drawing.said(turn.text))
         news = self._readers.setdefault(turn, Reader()).news(turn)
         used = [each for each in news if isinstance(each, UsedTool)]
         for each in news:
@@ -103,13 +109,6 @@ class ShownTurns:
             elif each is used[0]:
                 await self._screen.line(drawing.used(used))
         return any(isinstance(each, Ending) for each in news)
-
-    async def _say(self, turn: Turn, text: str) -> None:
-        self._said.add(turn)
-        if turn.asked_by is not None:
-            await self._screen.line(drawing.by_program(turn.asked_by, text))
-        else:
-            await self._screen.show(drawing.said(text))
 
     async def _show(self, turn: Turn, news: News) -> None:
         match news:
@@ -129,14 +128,11 @@ class ShownTurns:
                 made_room = "✓ made room: the older part of the conversation was summed up"
                 await self._screen.line(drawing.note(f"⚠ {news.text}" if isinstance(news, ModelChanged) else made_room))
             case Interrupted():
-                await self._screen.line(drawing.interrupted())
+                await self._screen.line(Text("■ stopped", style="yellow"))
             case Failed(message=message):
                 await self._screen.show(drawing.problem(message or "The turn failed."))
-        if isinstance(news, Complete | Interrupted | Failed) and news.changes is not None:
-            await self._files_changed(news.changes)
-
-    async def _files_changed(self, counts: FileCounts) -> None:
-        if number := counts.added + counts.modified + counts.deleted:
+        counts = news.changes if isinstance(news, Complete | Interrupted | Failed) else None
+        if counts is not None and (number := counts.added + counts.modified + counts.deleted):
             words = f"{counted(number, 'file')} changed: /changes shows, /undo takes back"
             await self._screen.line(drawing.note(words))
 

@@ -168,8 +168,8 @@ async def test_memory_command_shows_files_and_learnings() -> None:
         asked = await chat.visitor.receive("memory")
         await chat.visitor.send(FilesResult(files), reply_to=asked["id"])
         asked = await chat.visitor.receive("memory")
-        assert asked["payload"]["op"] == "learnings"
-        rows = [learned(1, "FACT", "Likes coffee", superseded_by=2), learned(2, "CORRECTION", "Likes tea")]
+        assert asked["payload"] == {"op": "learnings", "newest": True, "limit": 8}
+        rows = [learned(2, "CORRECTION", "Likes tea"), learned(1, "FACT", "Likes coffee", superseded_by=2)]
         await chat.visitor.send(LearningsResult(rows), reply_to=asked["id"])
         await chat.until_seen("Likes coffee")
         assert chat.seen.index("Likes tea") < chat.seen.index("Likes coffee")

@@ -85,8 +85,7 @@ async def test_acp_program_exits_when_follower_dies() -> None:
             (reader,) = (task for task in asyncio.all_tasks() if task.get_name() == EDITOR)
             reader.cancel()
             async with asyncio.timeout(PATIENCE):
-                await stage.end.wait()
-            assert stage.end.status == 1
+                assert await stage.end.status == 1
 
     with pytest.raises(TaskDiedError, match=EDITOR):
         await editor()
