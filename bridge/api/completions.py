@@ -84,29 +84,17 @@ def problem_of(fault: Failed | AskError) -> tuple[int, str, str, str]:
     return status, kind, code, words
 
 
+_INVALID = (400, "invalid_request_error")
+#: The HTTP status and OpenAI's error type for each code.
 _PROBLEMS = {
-    "budget_used_up": (429, "insufficient_quota"),
     "rate_limited": (429, "rate_limit_error"),
-    "overloaded": (503, "server_error"),
-    "no_credit": (429, "insufficient_quota"),
-    "bad_request": (400, "invalid_request_error"),
-    "bad_payload": (400, "invalid_request_error"),
-    "too_long": (400, "invalid_request_error"),
-    # A retry would end the same way, and clients retry errors with status 500.
-    "declined": (400, "invalid_request_error"),
-    "answer_too_long": (400, "invalid_request_error"),
-    "context_full": (400, "invalid_request_error"),
-    "conversation_broken": (400, "invalid_request_error"),
-    "bad_attachment": (400, "invalid_request_error"),
-    "not_found": (400, "invalid_request_error"),
     "gone": (409, "invalid_request_error"),
-    "queue_full": (503, "server_error"),
-    "storage": (503, "server_error"),
-    "shortage": (503, "server_error"),
-    "stopping": (503, "server_error"),
+    **dict.fromkeys(("bad_request", "bad_payload", "too_long", "bad_attachment", "not_found"), _INVALID),
+    # A retry would end the same way, and clients retry errors with status 500.
+    **dict.fromkeys(("declined", "answer_too_long", "context_full", "conversation_broken"), _INVALID),
+    **dict.fromkeys(("budget_used_up", "no_credit"), (429, "insufficient_quota")),
+    **dict.fromkeys(("overloaded", "queue_full", "storage", "shortage", "stopping"), (503, "server_error")),
 }
-
-
 #: A client that reads nothing for this long is disconnected.
 _WRITE_SECONDS = 60.0
 _FAREWELL_SECONDS = 1.0

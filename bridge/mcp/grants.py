@@ -146,18 +146,12 @@ def _issue(tx: Transaction, grant: Grant) -> Issued:
     access = _ACCESS_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     refresh = _REFRESH_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     _drop_expired(tx, now)
-    tx.execute(
-        "INSERT INTO granted_access VALUES (?, ?, ?, ?)",
-        (token_sha256(access), grant.person, grant.label, now + ACCESS_SECONDS),
-    )
+    of_access = (token_sha256(access), grant.person, grant.label, now + ACCESS_SECONDS)
+    tx.execute("INSERT INTO granted_access VALUES (?, ?, ?, ?)", of_access)
     tx.execute(_KEEP_ACCESS, (grant.person, grant.label, grant.person, grant.label, _MAX_ACCESS))
-    tx.execute(
-        "INSERT INTO oauth_grants VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            *(token_sha256(refresh), grant.person, grant.label, grant.client_id, " ".join(grant.scopes)),
-            now + _REFRESH_SECONDS,
-        ),
-    )
+    scopes, expires_at = " ".join(grant.scopes), now + _REFRESH_SECONDS
+    of_refresh = (token_sha256(refresh), grant.person, grant.label, grant.client_id, scopes, expires_at)
+    tx.execute("INSERT INTO oauth_grants VALUES (?, ?, ?, ?, ?, ?)", of_refresh)
     return Issued(access, refresh, grant.scopes)
 
 

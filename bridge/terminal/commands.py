@@ -19,7 +19,7 @@ from sprite.protocol import memory, messages
 from sprite.protocol.files import picture_kind
 from sprite.protocol.memory import AnyMemoryRequest
 from sprite.protocol.messages import RuleWord
-from sprite.protocol.shapes import Effort, counted, named_action
+from sprite.protocol.shapes import ActionRow, Effort, counted, named_action
 
 _RECENT_LEARNINGS = 8
 _SEARCH_HITS = 10
@@ -47,8 +47,7 @@ class Commands:
         self._conversation = conversation
         self._screen = screen
         self._link = link
-        #: The version of each action, and the standing rules, as last listed.
-        self._seen: dict[int, int] = {}
+        #: The standing rules as last listed.
         self._listed: list[messages.StandingRule] = []
         rows: tuple[_Row, ...] = (
             ("/new", "starts a new session", self._new),
@@ -239,31 +238,25 @@ class Commands:
     async def _actions(self, rest: str) -> None:
         word, _, given = rest.partition(" ")
         given = given.strip().strip("'\"")
-        if not rest:
-            await self._show_actions(await self.look(memory.ActionsRequest(), memory.ActionsResult))
-        elif word not in _RESOLVED or not given:
+        if rest and (word not in _RESOLVED or not given):
             await self._problem("That command needs an action and what to do with it.", _CLOSE_ADVICE)
-        elif (number := await self._action_number(word, given)) is not None:
-            request = memory.ResolveActionRequest(number, _RESOLVED[word], self._seen.get(number))
-            await self._show_actions(await self.look(request, memory.ResolveActionResult))
-
-    async def _action_number(self, word: str, given: str) -> int | None:
+            return
         listed = await self.look(memory.ActionsRequest(), memory.ActionsResult)
-        if listed is None:
-            return None
-        self._seen |= {action.id: action.version for action in listed.actions}
-        closed = {"open"} if word == "reopen" else {"done", "dismissed"}
-        fits = (row for row in listed.actions if row.status not in closed)
-        found = named_action(fits, given)
+        if listed is not None and rest:
+            await self._resolve(listed.actions, _RESOLVED[word], given)
+        elif listed is not None:
+            await self._screen.show(memory_views.actions(listed.actions))
+
+    async def _resolve(self, listed: list[ActionRow], status: str, given: str) -> None:
+        closed = {"open"} if status == "open" else {"done", "dismissed"}
+        found = named_action((row for row in listed if row.status not in closed), given)
         if isinstance(found, str):
             await self._problem(found, _CLOSE_ADVICE)
-            return None
-        return found.id
-
-    async def _show_actions(self, found: memory.ActionsResult | memory.ResolveActionResult | None) -> None:
-        if found is not None:
-            self._seen |= {action.id: action.version for action in found.actions}
-            await self._screen.show(memory_views.actions(found.actions))
+            return
+        request = memory.ResolveActionRequest(found.id, status, found.version)
+        done = await self.look(request, memory.ResolveActionResult)
+        if done is not None:
+            await self._screen.show(memory_views.actions(done.actions))
 
     async def _changes(self, rest: str) -> None:
         found = await self.look(memory.ChangesRequest(rest.strip() or None), memory.ChangesResult)

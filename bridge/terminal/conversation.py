@@ -22,16 +22,8 @@ from sprite.protocol.tools import NETWORK
 
 #: Shown until the bridge gives a reason.
 _STARTING = "Starting the agent…"
-_DECISIONS: dict[str, messages.Decision] = {
-    "y": "allow",
-    "yes": "allow",
-    "n": "deny",
-    "no": "deny",
-    "s": "session",
-    "session": "session",
-    "a": "always",
-    "always": "always",
-}
+_DECISIONS: dict[str, messages.Decision] = {"y": "allow", "n": "deny", "s": "session", "a": "always"}
+_DECISIONS |= {"yes": "allow", "no": "deny", "session": "session", "always": "always"}
 _OUTCOMES: dict[str, tuple[str, str]] = {
     "allow": ("  ✓ allowed", "green"),
     "session": ("  ✓ allowed in this session", "green"),

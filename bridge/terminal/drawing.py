@@ -276,7 +276,7 @@ def question(request: PermissionRequest, asking: ToolUse | None = None) -> Rende
         *_length(request),
         *(Text(f"  {source}: {words}", style="yellow") for source, words in foreign_words(request)),
         *([] if asking is None else [Text("  ") + tool_started(asking.name or "a tool", asking.input)]),
-        keys(request),
+        _keys(request),
     )
 
 
@@ -309,7 +309,7 @@ def source_words(source: str) -> str:
     return one_line(source.replace(":", " ", 1))
 
 
-def keys(request: PermissionRequest) -> Text:
+def _keys(request: PermissionRequest) -> Text:
     """Draw the answer keys. "always" appears only for a narrow rule, which it shows."""
     drawn = Text("  ")
     answers = [("y", "allow" if request.session is None else "allow in this turn"), ("n", "deny")]
@@ -408,7 +408,7 @@ def json_text(value: object) -> str:
 
 def draw_card(title: str, blocks: list[Block], *, subtitle: str = "") -> Panel:
     """Draw a card as a panel with its blocks below each other."""
-    drawn = [draw_block(block) for block in blocks] or [Text("empty", style="dim italic")]
+    drawn = [_block(block) for block in blocks] or [Text("empty", style="dim italic")]
     return _panel(Group(*drawn), Text(one_line(title) or "Untitled", style="bold"), "cyan", subtitle)
 
 
@@ -423,7 +423,7 @@ _TEXTS = {
 }
 
 
-def draw_block(block: Block) -> RenderableType:
+def _block(block: Block) -> RenderableType:
     """Draw one block. A block that is unknown or malformed is shown as JSON."""
     kind, data = block.type, block.data
     try:
