@@ -81,25 +81,19 @@ class SpriteAgent(Service):
         """Store the connection."""
         self._editor.client = client
 
-    async def initialize(self, protocol_version: int, **_rest: Any) -> schema.InitializeResponse:
+    async def initialize(self, **_rest: Any) -> schema.InitializeResponse:
         """Connect to the bridge and tell the editor which features of the protocol this program has."""
-        del protocol_version  # The protocol has one version so far; an editor with another one disconnects.
         await self._conversation.open()
+        prompts = schema.PromptCapabilities(image=True, embedded_context=True)
+        # The protocol has one version so far; an editor with another one disconnects.
         return schema.InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
-            agent_capabilities=schema.AgentCapabilities(
-                prompt_capabilities=schema.PromptCapabilities(image=True, audio=False, embedded_context=True),
-                mcp_capabilities=schema.McpCapabilities(http=False, sse=False),
-            ),
+            agent_capabilities=schema.AgentCapabilities(prompt_capabilities=prompts),
             agent_info=schema.Implementation(name="sprite", title="Sprite", version=_VERSION),
-            auth_methods=[],
         )
 
-    async def new_session(
-        self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_rest: Any
-    ) -> schema.NewSessionResponse:
+    async def new_session(self, mcp_servers: Sequence[Any] | None = None, **_rest: Any) -> schema.NewSessionResponse:
         """Open another session of the editor for the same conversation. It shows no earlier messages."""
-        del cwd  # The agent works on its own computer.
         session = Session(f"sprite-{uuid.uuid4()}", self._editor)
         await self._conversation.ready()
         self._conversation.join(session)

@@ -353,11 +353,9 @@ class Terminal:
 
     def _paste(self, event: KeyPressEvent) -> None:
         self._is_pasting = True
-        try:
-            # Some terminals paste other line endings.
-            event.current_buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
-        finally:
-            self._is_pasting = False
+        # Some terminals paste other line endings.
+        event.current_buffer.insert_text(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+        self._is_pasting = False
 
     def _typed(self, buffer: Buffer) -> None:
         self._pasted.changed(buffer.text, buffer.cursor_position, is_paste=self._is_pasting)
