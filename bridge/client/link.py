@@ -4,12 +4,12 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Self
 
 import aiohttp
 
-from sprite.common.tasks import backoff
+from sprite.common.tasks import Service, TaskSet, backoff
 from sprite.protocol import messages
 from sprite.protocol.frames import FatalPeerError, PeerError, RelayedMessage, decode_relayed, encode
 from sprite.protocol.outbox import Position
@@ -43,7 +43,7 @@ class NotConnectedError(Exception):
     """There is no connection at the moment; the link is reconnecting."""
 
 
-class BridgeLink:
+class BridgeLink(Service):
     """Keep a connection to the bridge: `async with BridgeLink(connect) as link:`, then `async for message in link:`.
 
     Iteration yields every message that does not answer an `ask`, including `link` messages about an unreachable bridge.
@@ -64,20 +64,12 @@ class BridgeLink:
         self._attempts = 0
         #: Start of the disconnected time, in monotonic seconds.
         self._lost_at: float | None = None
-        self._task: asyncio.Task[None] | None = None
         #: Whether the sprite receives a posted message at once.
         self.is_ready = False
 
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run(), name="bridge-link")
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            # The reader already got the task's error.
-            await asyncio.wait([self._task])
-            self._task = None
+    async def _open(self, stack: AsyncExitStack) -> None:
+        tasks = await stack.enter_async_context(TaskSet())
+        tasks.start(self._run(), "bridge-link")
 
     def __aiter__(self) -> Self:
         return self
@@ -201,8 +193,8 @@ class BridgeLink:
                 pass
         answer = self._asked.get(message.reply_to or "")
         if answer is None:
-            if message.reply_to is not None and isinstance(message.payload, messages.Ack | messages.Error):
-                self._unanswered.pop(message.reply_to, None)
+            if isinstance(message.payload, messages.Ack | messages.Error):
+                self._unanswered.pop(message.reply_to or "", None)
             await self._items.put(message)
         elif not answer.done():
             answer.set_result(message)
