@@ -140,12 +140,13 @@ class Terminal:
     """The terminal: `talk` runs until the person leaves, the other methods implement Screen."""
 
     by_line = False
+    #: Set before the prompt is shown.
+    _conversation: Conversation
+    _commands: Commands
 
     def __init__(
         self, history: Path | None = None, *, source: Input | None = None, output: Output | None = None
     ) -> None:
-        self._conversation: Conversation | None = None
-        self._commands: Commands | None = None
         self._entered: asyncio.Queue[_Entered] = asyncio.Queue()
         #: The agent's question and the command's that were shown when the line was begun.
         self._asked: str | None = None
@@ -162,7 +163,7 @@ class Terminal:
             history=_history(history),
             bottom_toolbar=self._state,
             key_bindings=self._keys(),
-            completer=WordCompleter(lambda: self._commands.names if self._commands else [], sentence=True),
+            completer=WordCompleter(lambda: self._commands.names, sentence=True),
             complete_style=CompleteStyle.READLINE_LIKE,
             complete_while_typing=False,
             erase_when_done=True,
@@ -211,8 +212,6 @@ class Terminal:
 
     async def ask(self, question: str) -> str:
         """Ask the person and return the next line that was begun while the question was shown; Ctrl-C answers ""."""
-        if self._conversation is None:
-            raise NobodyHereError(question)
         early: list[_Entered] = []
         self._question = object()
         await self.line(Text(question, style="bold"))
@@ -311,7 +310,7 @@ class Terminal:
         if self._tail.strip():
             above += self._live_tail()
             above.append(("", "\n\n"))
-        if self._conversation is not None and (output := self._conversation.output):
+        if output := self._conversation.output:
             lines = [f"  {one_line(line)}"[: self._width()] for line in output]
             above.append(("class:output", "\n".join([*lines, "", ""])))
         above.append(("class:prompt", drawing.MARK))
@@ -328,8 +327,7 @@ class Terminal:
         return FormattedText(drawn)
 
     def _state(self) -> FormattedText:
-        state = state_line(self._conversation) if self._conversation is not None else ""
-        return FormattedText([("class:bottom-toolbar.text", state[: self._width()])])
+        return FormattedText([("class:bottom-toolbar.text", state_line(self._conversation)[: self._width()])])
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -360,16 +358,15 @@ class Terminal:
     def _typed(self, buffer: Buffer) -> None:
         self._pasted.changed(buffer.text, buffer.cursor_position, is_paste=self._is_pasting)
         has_text = bool(buffer.text.strip())
-        if has_text and not self._begun and self._conversation is not None:
-            self._asked = self._conversation.asked
-            self._begun_under = self._question
+        if has_text and not self._begun:
+            self._asked, self._begun_under = self._conversation.asked, self._question
         self._begun = has_text
 
     def _clear(self, buffer: Buffer) -> None:
         buffer.reset()
         # A reset triggers no event.
         self._begun = False
-        self._pasted.cleared()
+        self._pasted.changed("", 0)
 
     def _ctrl_c(self, event: KeyPressEvent) -> None:
         if self._question is not None:
@@ -377,13 +374,12 @@ class Terminal:
             self._entered.put_nowait(_Entered("", None, self._question))
             return
         event.app.create_background_task(self._interrupt(had_text=bool(event.current_buffer.text)))
-        if self._conversation is None or self._conversation.turn is None:
+        if self._conversation.turn is None:
             self._clear(event.current_buffer)
 
     async def _interrupt(self, *, had_text: bool) -> None:
-        if self._conversation is None or await self._conversation.interrupt(background=not had_text) or had_text:
-            return
-        await self.line(drawing.note("Ctrl-D or /quit to leave"))
+        if not (await self._conversation.interrupt(background=not had_text) or had_text):
+            await self.line(drawing.note("Ctrl-D or /quit to leave"))
 
 
 def _history(path: Path | None) -> History:
@@ -414,10 +410,6 @@ class PastedSpans:
         is_pasted = is_paste or new_end - start > 1
         self.spans = joined((*moved, (start, new_end))) if is_pasted else moved
         self._text = text
-
-    def cleared(self) -> None:
-        """Drop the spans, because the line is empty again."""
-        self._text, self.spans = "", ()
 
 
 def _edited(old: str, new: str, cursor: int) -> tuple[int, int]:

@@ -114,7 +114,7 @@ def test_terminal_line_keeps_spans_through_edits() -> None:
     # Two deletions of equal characters, told apart by the cursor.
     assert own("See tXea", cursor=8) == "See \n"
     assert own("See") == "See"
-    line.cleared()
+    line.changed("", 0)
     # The kill ring, or the line history.
     assert own("I prefer milk") == "\n"
     assert own("I prefer milk!") == "\n!"
