@@ -4,7 +4,6 @@ A program receives only its mission's turn, without state and replay. A missed e
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -19,8 +18,6 @@ from sprite.protocol.frames import ServerMessage
 from sprite.protocol.memory import ChatRequest, ChatResult
 from sprite.protocol.pasted import Spans
 from sprite.protocol.shapes import ChatMessage
-
-log = logging.getLogger(__name__)
 
 #: Limits of a turn for a program: characters of text received, and parts. Beyond them the request fails.
 _MAX_CHARS, _MAX_PARTS = 8 * 2**20, 10_000
