@@ -1,7 +1,6 @@
 """The one table of model failures: a code, a sentence and an action for each (pure).
 
-It covers the texts of the CLI, the statuses of the API and the SDK, and the refusals of the bridge's proxy. A person
-reads only its sentences. The original text of an unknown failure is in `details`, which clients show folded.
+It covers the texts of the CLI, the statuses of the API and the SDK, and the refusals of the bridge's proxy.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ _MAX_DETAILS, _MAX_SHORT = 1000, 120
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of the model, for people: `sentence` says what happened.
-
-    `details` is the original text if the failure is unknown.
-    """
+    """A failure of the model, for people; `details` is the original text if it is unknown."""
 
     code: str
     sentence: str

@@ -41,10 +41,7 @@ def replace_file(path: Path, content: bytes, *, is_synced: bool = True) -> None:
 
 @contextmanager
 def whole_file(path: Path, *, force: bool, error: Callable[[str], Exception]) -> Iterator[BinaryIO]:
-    """Yield a new file as `replacing` does.
-
-    Raises an exception made by `error` if `path` exists and `force` is false, or if it cannot be written.
-    """
+    """Yield a new file as `replacing` does. Raises `error` if `path` exists without `force`, or cannot be written."""
     _refuse_existing(path, force=force, error=error)
     try:
         with replacing(path) as stream:

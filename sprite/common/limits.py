@@ -30,10 +30,7 @@ def room(most: int) -> tuple[int, int]:
 
 
 class ConnectionLimiter(Generic[_T]):
-    """Track open connections, and choose which one the caller must close when there are too many.
-
-    A *stranger* is a connection that is not authenticated yet, a *known* one is.
-    """
+    """Track open connections, and choose which to close. A *stranger* is not authenticated yet, a *known* one is."""
 
     def __init__(
         self,
@@ -48,10 +45,9 @@ class ConnectionLimiter(Generic[_T]):
         #: Limit for one name.
         self._most_each = most if most_each is None else most_each
         self._is_busy = is_busy
-        #: Oldest first, also within each name.
+        #: Oldest first.
         self._strangers: dict[_T, None] = {}
         self._known: dict[_T, str] = {}
-        self._of: dict[str, dict[_T, None]] = {}
 
     def enter(self, stranger: _T) -> _T | None:
         """Add a new stranger. Return the connection to close for it, if any: a stranger, or itself if all are known."""
@@ -71,13 +67,12 @@ class ConnectionLimiter(Generic[_T]):
         if one not in self._strangers:
             return None
         del self._strangers[one]
-        own = self._of.setdefault(name, {})
+        own = [other for other, owner in self._known.items() if owner == name]
         gone = None
         if len(own) >= self._most_each:
             gone = next((other for other in own if not self._is_busy(other)), one)
         if gone is not one:
             self._known[one] = name
-            own[one] = None
         if gone is not None:
             self.leave(gone)
         return gone
@@ -85,10 +80,7 @@ class ConnectionLimiter(Generic[_T]):
     def leave(self, one: _T) -> None:
         """Remove a connection that was closed; calling it again does nothing."""
         self._strangers.pop(one, None)
-        if (name := self._known.pop(one, None)) is not None:
-            self._of[name].pop(one)
-            if not self._of[name]:
-                del self._of[name]
+        self._known.pop(one, None)
 
     def give_way(self) -> _T | None:
         """Remove and return the stranger to close next: the oldest idle one, else the oldest, or None without one."""
@@ -104,8 +96,7 @@ async def accept_for_ever(
 ) -> NoReturn:
     """Pass each new connection to `take`, for ever. Raises OSError if the listener itself is closed.
 
-    If no file descriptor is left, call `make_room` and retry soon. (asyncio's own loop retries as often as the
-    backlog is long, and logs a traceback each time.)
+    If no file descriptor is left, call `make_room` and retry soon. asyncio's own loop would retry at once.
     """
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
@@ -131,10 +122,7 @@ async def accept_for_ever(
 
 
 class TokenBucket:
-    """Limit a rate: the bucket holds at most `burst` tokens, starts full, and refills `per_second`.
-
-    `clock` returns monotonic seconds.
-    """
+    """Limit a rate: the bucket holds at most `burst` tokens, starts full, and refills `per_second`."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second

@@ -1,9 +1,7 @@
 """Lock files: one owner, and a second one is refused.
 
-Two locks are taken: the file, which names the owner, and a folder. The file can be deleted under the owner, the
-folder cannot. Both are flock(2), which the kernel releases with the process, so a killed owner leaves nothing to
-clean up. (SQLite's own POSIX locks are dropped when the process closes any other descriptor of the same file:
-https://sqlite.org/howtocorrupt.html, 2.2.)
+Two locks (flock(2), which ends with the process) are taken: the file, which names the owner, and a folder, which cannot
+be deleted under the owner. SQLite's own locks end when the process closes any other descriptor of the same file.
 """
 
 from __future__ import annotations

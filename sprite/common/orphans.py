@@ -1,7 +1,4 @@
-"""Detached programs of an agent: this process adopts them, so that they can be found and ended (Linux).
-
-Without a sandbox nothing else distinguishes them from other programs.
-"""
+"""Detached programs of an agent: this process adopts them, to find and end them without a sandbox (Linux)."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ def adopts() -> bool:
 
 @asynccontextmanager
 async def adopting() -> AsyncIterator[None]:
-    """From now on, let orphaned processes below this one become its children.
-
-    While the block runs, collect those that have ended, so that no zombies stay.
-    """
+    """Adopt orphaned processes below this one from now on; while the block runs, collect those that have ended."""
     if sys.platform != "linux":
         yield
         return

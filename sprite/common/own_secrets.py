@@ -1,7 +1,4 @@
-"""This process's own keys and tokens, recognised by value, because most have no detectable shape.
-
-They stay in memory only. A key of bytes is recognised in base64, base64url and hexadecimal digits.
-"""
+"""This process's own keys and tokens, recognised by value (also in base64 and hexadecimal), and held in memory only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Cost of a model call: the one table (`sprite/common/prices.json`) and the one formula.
-
-The sprite uses it for the cost of memory, the bridge for every forwarded call. An unknown price is None, never
-zero.
-"""
+"""Cost of a model call: the one table (`sprite/common/prices.json`) and the one formula. An unknown price is None."""
 
 from __future__ import annotations
 
@@ -58,10 +54,7 @@ class ApiUsage(msgspec.Struct):
     inference_geo: str | None = None
 
     def upon(self, known: Usage) -> Usage:
-        """Return the known usage updated by this event of a stream.
-
-        The values of the event replace the known ones, because each event counts from the start.
-        """
+        """Return the known usage updated by this event of a stream, whose counts are from the start."""
         hourly = self.cache_creation.ephemeral_1h_input_tokens if self.cache_creation else None
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else None
         written = _either(self.cache_creation_input_tokens, known.cache_write)
@@ -108,11 +101,7 @@ class LongPrompt(Rates, frozen=True):
 
 
 class Price(Rates, frozen=True):
-    """A model's prices.
-
-    `web_search` is US dollars per search by the API. `us_only` is the factor for tokens processed only in the
-    United States.
-    """
+    """A model's prices: `web_search` for each search by the API, `us_only` a factor for calls in the United States."""
 
     long_prompt: LongPrompt | None = None
     web_search: float = 0.0
@@ -120,7 +109,9 @@ class Price(Rates, frozen=True):
 
     def cost(self, usage: Usage) -> float:
         """Return the cost of a call in US dollars."""
-        tokens = self._rates(usage).tokens_usd(usage) * (self.us_only if usage.is_us_only else 1.0)
+        long = self.long_prompt
+        rates = long if long is not None and usage.prompt_tokens > long.above else self
+        tokens = rates.tokens_usd(usage) * (self.us_only if usage.is_us_only else 1.0)
         return tokens + self.web_search * usage.web_searches
 
     def least(self, prompt_tokens: int, output_tokens: int) -> float:
@@ -142,11 +133,6 @@ class Price(Rates, frozen=True):
                 is_us_only=True,
             )
         )
-
-    def _rates(self, usage: Usage) -> Rates:
-        if self.long_prompt is not None and usage.prompt_tokens > self.long_prompt.above:
-            return self.long_prompt
-        return self
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -189,10 +175,7 @@ DEAREST = Price(
 
 
 def cost_usd(model: str | None, usage: Mapping[str, Any]) -> float | None:
-    """Return a call's cost from its response's `usage`, or None if the price is unknown or the usage invalid.
-
-    With `model` None, use the highest price of all models.
-    """
+    """Return a call's cost from its `usage`, or None if it is unknown; with `model` None, at the highest prices."""
     price = DEAREST if model is None else price_of(model)
     if price is None:
         return None

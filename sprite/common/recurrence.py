@@ -1,15 +1,14 @@
-"""Repeats (RFC 5545 RRULE): parse, check, and compute the next moment (pure; moments are Unix seconds).
+"""Repeats (RFC 5545 RRULE): parse, check, and compute the next moment in the zone's local time (pure; Unix seconds).
 
-A repeat is computed in its zone's local time, so that "every day at 9" stays at 9 when the clocks change.
-python-dateutil enumerates days, and this module times within a day: a rule by minutes that matches no day would
-occupy dateutil for minutes. At most `_HORIZON_DAYS` candidate days are examined, and the calendar's end is moved
-near. So any rule takes at most some tenths of a second.
+python-dateutil enumerates days, and this module times within a day: dateutil would search for minutes after a minute
+that no day has. At most `_HORIZON_DAYS` days are examined, so any rule takes at most some tenths of a second.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime, timedelta
 from functools import lru_cache
@@ -31,21 +30,10 @@ _NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
 
 def known_zone(name: str) -> str:
     """Return the name of a zone. Raises PeerError if it is unknown."""
-    if not _is_zone(name):
-        raise PeerError(
-            f"There is no time zone {name[:60]!r}: name one like Europe/Berlin or UTC.", code="unknown_zone"
-        )
-    return name
-
-
-def _is_zone(name: str) -> bool:
-    if not _NAME.fullmatch(name) or name in _NO_ZONES or name.startswith(("posix/", "right/")):
-        return False
-    try:
-        ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        return False
-    return True
+    if _NAME.fullmatch(name) and name not in _NO_ZONES and not name.startswith(("posix/", "right/")):
+        with suppress(KeyError, ValueError, OSError):
+            return ZoneInfo(name).key
+    raise PeerError(f"There is no time zone {name[:60]!r}: name one like Europe/Berlin or UTC.", code="unknown_zone")
 
 
 def local(moment: float, tz: str) -> datetime:
@@ -168,22 +156,18 @@ def _first(repeat: Repeat, start: datetime, tz: str, after: float) -> float | No
 
 def _moments(repeat: Repeat, start: datetime, tz: str, after: float) -> Iterator[float]:
     """Yield a rule's moments in Unix seconds, in order; the first ones may be before `after`."""
-    until = repeat.until
-    for wall in _walls(repeat, _forwarded(repeat, start, local(after, tz) - timedelta(days=2))):
+    until, start = repeat.until, _forwarded(repeat, start, local(after, tz) - timedelta(days=2))
+    if repeat.is_within_days:
+        walls = _within_days(repeat, start)
+    else:
+        walls = _moments_of(repeat, start, repeat.frequency, repeat.interval, times=True)
+    for wall in islice(walls, repeat.count):
         at = moment(wall, tz)
         if until is not None and (at > moment(until, "UTC") if repeat.until_is_utc else wall > until):
             return
         if at > LATEST:
             return
         yield at
-
-
-def _walls(repeat: Repeat, start: datetime) -> Iterator[datetime]:
-    if repeat.is_within_days:
-        walls = _within_days(repeat, start)
-    else:
-        walls = _moments_of(repeat, start, repeat.frequency, repeat.interval, times=True)
-    return walls if repeat.count is None else islice(walls, repeat.count)
 
 
 def _forwarded(repeat: Repeat, start: datetime, before: datetime) -> datetime:
@@ -372,10 +356,7 @@ _WORDS = {
 
 
 def rule_of(text: str) -> str:
-    """Return the RRULE for a word (hour, day, weekday, week, month, year), or a checked RRULE itself.
-
-    Raises PeerError (`bad_repeat`, `too_often`) for an invalid one.
-    """
+    """Return the RRULE for a word such as `weekday`, or a checked RRULE itself. Raises the errors of `parse_rule`."""
     rule = _WORDS.get(text.strip().lower()) or "".join(text.split()).upper().removeprefix("RRULE:").rstrip(";")
     parse_rule(rule)
     return rule

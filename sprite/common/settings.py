@@ -1,7 +1,4 @@
-"""Settings as fields of a dataclass: each declares its flag and variable, type, default and help in one place.
-
-Flags, `--help` and the tables of the documentation are made from these declarations.
-"""
+"""Settings as fields of a dataclass, from which flags, `--help` and the tables of the documentation are made."""
 
 from __future__ import annotations
 
@@ -32,10 +29,7 @@ def setting(names: str, parse: Callable[[str], Any], default: Any, text: str, *,
 
 
 def read(kind: type, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all settings of a dataclass from flags (by field name) and the environment.
-
-    Raise ValueError naming an invalid one.
-    """
+    """Return the values of all settings from flags (by field name) and the environment. Raises ValueError."""
     found: dict[str, Any] = {}
     for each in _declared(kind):
         for name in each.metadata["names"]:
@@ -191,10 +185,7 @@ def is_loopback(host: str) -> bool:
 
 
 def default_data() -> Path:
-    """Return the default data folder of a bridge, which does not depend on the current directory.
-
-    The order is SPRITE_DATA, `data/` in the checkout of the code, then the XDG data folder.
-    """
+    """Return a bridge's data folder: SPRITE_DATA, `data/` in the checkout of the code, or the XDG data folder."""
     if chosen := os.environ.get("SPRITE_DATA", "").strip():
         return folder(chosen)
     if (_ROOT / "pyproject.toml").exists() or (_ROOT / "data").is_dir():

@@ -1,18 +1,13 @@
-"""Open a SQLite file: identity, version, pragmas, migrations; and run functions on a connection's own thread.
-
-Knows no tables. A damaged or foreign file is refused and left untouched. Errors of SQLite pass unchanged, except in
-the caller's words: see RefusedFileError.
-"""
+"""Open a SQLite file: identity, version, pragmas, migrations. A damaged or foreign one is left untouched."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,10 +50,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection and its own thread, which runs whole functions one after another, in the order of the calls.
-
-    Once started, a function runs to its end, even if its caller is cancelled.
-    """
+    """A connection and its own thread, which runs each function to its end, even if its caller is cancelled."""
 
     raw: sqlite3.Connection
     thread: ThreadPoolExecutor
@@ -80,7 +72,7 @@ async def connected(connect: Callable[[], sqlite3.Connection], name: str) -> Asy
 def connect(path: Path, schema: Schema, *, is_reader: bool = False) -> sqlite3.Connection:
     """Open or create a database file, and migrate it to the newest version; with `is_reader`, change nothing."""
     refuse_no_file(path, schema)
-    with contextlib.ExitStack() as on_error:
+    with ExitStack() as on_error:
         connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
         on_error.callback(connection.close)
         connection.row_factory = sqlite3.Row
@@ -189,6 +181,11 @@ def all_or_nothing(connection: sqlite3.Connection, work: Callable[[sqlite3.Conne
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         return work(connection)
+
+
+def fitting(number: int) -> int:
+    """Return a number limited to what SQLite can store: some file systems have times and inodes beyond that."""
+    return max(-LARGEST_ROW_ID, min(number, LARGEST_ROW_ID))
 
 
 def delete(path: Path) -> None:

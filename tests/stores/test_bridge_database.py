@@ -17,6 +17,7 @@ from bridge.db.open import open_database
 from bridge.db.sqlite import open_sqlite
 from bridge.db.tables import MIGRATIONS
 from bridge.errors import OperatorError
+from sprite.common.sqlite import Schema
 from sprite.storage import connection as sprite_database
 from tests.in_thread import PATIENCE
 
@@ -60,7 +61,7 @@ def pragmas(db: Transaction) -> dict[str, object]:
 
 
 async def test_connection_uses_same_pragmas_as_sprite(tmp_path: Path) -> None:
-    notes = sprite_database.Schema("notes.db", 7, ["CREATE TABLE notes (text)"])
+    notes = Schema("notes.db", 7, ["CREATE TABLE notes (text)"])
     async with (
         open_database(tmp_path / "bridge.db") as db,
         sprite_database.open_database(tmp_path / "n.db", notes) as own,
