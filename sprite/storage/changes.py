@@ -1,13 +1,8 @@
 """The changes that wait for the replica, and the replica's position.
 
-`ship_changes` has an entry for each changed row, in the order of the commits. Triggers write the entries in the
-transaction of the change, so that no writer can omit them. A row that changes again keeps only its newer entry. An
-entry holds no content and no name: a row is read when it is replicated.
-
-The other tables are in workspace.db. Positions number the replicated rows. A position is issued durably before
-anything is sent under it, so that it never has two meanings. Positions grow with the time (microseconds since 1970).
-So a restored disk never issues an old position again, and detects a replica that is ahead of it by an unknown
-position.
+Triggers write an entry for each changed row, without content, in the transaction of the change. Positions number the
+replicated rows: each is issued durably before it is used, and is later than the clock (microseconds since 1970), so
+that a restored disk never issues an old one again.
 """
 
 from __future__ import annotations
@@ -259,7 +254,7 @@ class ShipState(Tables):
 
     async def begun_anew(self, baseline: int) -> None:
         """Finish `begin_anew`, and store the baseline: the replica later deletes rows of earlier positions."""
-        await self._db.transact(lambda tx: tx.execute("UPDATE ship_state SET is_anew = 0, baseline = ?", (baseline,)))
+        await self._db.execute("UPDATE ship_state SET is_anew = 0, baseline = ?", (baseline,))
 
     async def rebased(self) -> None:
         """Clear the baseline, because it is queued for the replica."""
@@ -269,49 +264,35 @@ class ShipState(Tables):
 
     async def rows(self, part: str) -> dict[str, str]:
         """Return the stored facts (JSON by name) of the existing things of a part, a kind such as `files`."""
-        return await self._db.fetch_map(
-            "SELECT name, facts FROM ship_rows WHERE part = ? AND facts IS NOT NULL", (part,)
-        )
+        sql = "SELECT name, facts FROM ship_rows WHERE part = ? AND facts IS NOT NULL"
+        return await self._db.fetch_map(sql, (part,))
 
-    async def put(self, part: str, changed: Mapping[str, str], gone: Collection[str] = ()) -> None:
+    @in_transaction
+    def put(self, tx: sqlite3.Connection, part: str, changed: Mapping[str, str], gone: Collection[str] = ()) -> None:
         """Store facts (JSON by name) of changed things of a part such as `files`; mark `gone` names as deleted."""
+        tx.executemany(
+            "INSERT INTO ship_rows (part, name, facts) VALUES (?, ?, ?) "
+            "ON CONFLICT (part, name) DO UPDATE SET facts = excluded.facts",
+            [(part, name, facts) for name, facts in changed.items()],
+        )
+        tx.executemany("UPDATE ship_rows SET facts = NULL WHERE part = ? AND name = ?", [(part, name) for name in gone])
 
-        def write(tx: sqlite3.Connection) -> None:
-            tx.executemany(
-                "INSERT INTO ship_rows (part, name, facts) VALUES (?, ?, ?) "
-                "ON CONFLICT (part, name) DO UPDATE SET facts = excluded.facts",
-                [(part, name, facts) for name, facts in changed.items()],
-            )
-            tx.executemany(
-                "UPDATE ship_rows SET facts = NULL WHERE part = ? AND name = ?", [(part, name) for name in gone]
-            )
-
-        if changed or gone:
-            await self._db.transact(write)
-
-    async def note(self, parts: Collection[str], but: Collection[str] = ()) -> None:
+    @in_transaction
+    def note(self, tx: sqlite3.Connection, parts: Collection[str], but: Collection[str] = ()) -> None:
         """Mark all things of these parts, such as `files`, as waiting for the replica, except the names in `but`."""
+        for part in parts:
+            for number, name in tx.execute("SELECT id, name FROM ship_rows WHERE part = ?", (part,)).fetchall():
+                if name not in but:
+                    tx.execute("INSERT OR IGNORE INTO ship_changes (part, row) VALUES (?, ?)", (ROWS, number))
 
-        def write(tx: sqlite3.Connection) -> None:
-            for part in parts:
-                for number, name in tx.execute("SELECT id, name FROM ship_rows WHERE part = ?", (part,)).fetchall():
-                    if name not in but:
-                        tx.execute("INSERT OR IGNORE INTO ship_changes (part, row) VALUES (?, ?)", (ROWS, number))
-
-        await self._db.transact(write)
-
-    async def let_go(self, ids: Collection[int]) -> None:
+    @in_transaction
+    def let_go(self, tx: sqlite3.Connection, ids: Collection[int]) -> None:
         """Delete rows that the replica has acknowledged: those of things that are gone, and of tombstones."""
-
-        def write(tx: sqlite3.Connection) -> None:
+        for number in ids:
             sql = "DELETE FROM ship_rows WHERE id = ? AND (facts IS NULL OR part = ?)"
-            for number in ids:
-                if tx.execute(sql, (number, TOMBSTONES)).rowcount:
-                    # This deletion need not be replicated.
-                    tx.execute("DELETE FROM ship_changes WHERE part = ? AND row = ?", (ROWS, number))
-
-        if ids:
-            await self._db.transact(write)
+            if tx.execute(sql, (number, TOMBSTONES)).rowcount:
+                # This deletion need not be replicated.
+                tx.execute("DELETE FROM ship_changes WHERE part = ? AND row = ?", (ROWS, number))
 
     async def tombstones(self) -> int:
         """Return the number of forgets that the replica has not confirmed."""

@@ -1,8 +1,6 @@
 """The sprite's databases: one owner, one writer thread with a queue, a reader thread, and a connection for queries.
 
-Work with more than one statement is a synchronous function over `sqlite3.Connection`, which runs as a whole on a
-thread (0.1 ms for any number of statements). Single queries go through aiosqlite, beside such functions. Opening a
-file, its pragmas and migrations are in `sprite/common/sqlite.py`.
+Work with more than one statement is a function over `sqlite3.Connection` that runs as a whole on a thread.
 """
 
 from __future__ import annotations
@@ -20,27 +18,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import aiosqlite
 
 from sprite.common import sqlite
-from sprite.common.sqlite import LARGEST_ROW_ID, Connection, RefusedFileError, Schema
-from sprite.errors import (
-    DatabaseUnusableError,
-    MigrationPendingError,
-    StorageError,
-)
-
-__all__ = [
-    "LARGEST_ROW_ID",
-    "Database",
-    "Schema",
-    "Tables",
-    "empty_database",
-    "filling",
-    "in_transaction",
-    "open_database",
-    "open_reader",
-    "plain_reader",
-    "storage_errors",
-    "to_json",
-]
+from sprite.common.sqlite import Connection, RefusedFileError, Schema
+from sprite.errors import DatabaseUnusableError, MigrationPendingError, StorageError
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -183,10 +162,7 @@ class Tables:
 def in_transaction(
     method: Callable[Concatenate[_Tables, sqlite3.Connection, _P], _T],
 ) -> Callable[Concatenate[_Tables, _P], Coroutine[Any, Any, _T]]:
-    """Make a method of Tables run in one transaction on the writer's thread (`Database.transact`).
-
-    The method gets the connection as its first argument.
-    """
+    """Make a method of Tables run in one transaction on the writer's thread; its first argument is the connection."""
 
     @wraps(method)
     async def transact(self: _Tables, /, *arguments: _P.args, **named: _P.kwargs) -> _T:

@@ -29,10 +29,7 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The hits that a search may return; times in Unix seconds.
-
-    `types`: empty for all; `projects`: None for all, OWN for those of no project.
-    """
+    """The hits that a search may return, by Unix seconds, session, types (empty: all) and projects (None: all)."""
 
     since: float | None = None
     before: float | None = None
