@@ -1,8 +1,7 @@
 """Contents of files by SHA-256, below `.os/undo/`: the states that an undo can restore. Blocks, so use a thread.
 
-A content is written to a temporary file, flushed and renamed, so that it is whole or absent at any moment. It is
-checked when it is read. Above the limit, contents that no file has any more are deleted, those replaced first go first;
-if that is not enough, new contents are not kept.
+Each is renamed into place whole, and checked when it is read. Above the limit, those that no file has any more go, the
+first replaced first; if that is not enough, new contents are not kept.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from sprite.common.files import PART, clear, sync
+from sprite.common.files import PART, sync
+from sprite.common.sqlite import fitting
 from sprite.undo.scan import Entry
 from sprite.workspace.user_files import folder_of
 
@@ -36,6 +36,7 @@ class Contents:
     """Keep the earlier contents of a workspace's changed files. Only one thread at a time may use it."""
 
     def __init__(self, folder: Path, workspace: Path, limit: int = MOST_BYTES) -> None:
+        #: The replaced files of an undo, until it has ended.
         self.aside = folder / "aside"
         self._folder = folder
         self._workspace = workspace
@@ -46,14 +47,6 @@ class Contents:
         self._taken: set[str] = set()
         #: Contents that may be deleted, the oldest last, or None until the limit is reached after a flush.
         self._evictable: list[tuple[Path, int]] | None = None
-
-    def prepare(self) -> None:
-        """Create the folders."""
-        self.aside.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-    def clear_aside(self) -> None:
-        """Delete the replaced files that an undo moved to `aside`, once the undo has ended."""
-        clear(self.aside)
 
     def holds(self, sha256: str | None) -> bool:
         """Return whether a file's content is kept."""
@@ -185,6 +178,5 @@ def _entry(seen: os.stat_result, sha256: str | None, *, size: int = -1, before: 
     """Return a path's state. If the file may have changed while it was read, the next scan reads it again."""
     is_torn = before is not None and (size != seen.st_size or before.st_ctime_ns != seen.st_ctime_ns)
     is_racy = sha256 is not None and (is_torn or time.time_ns() - seen.st_ctime_ns < _RACY_NS)
-    largest = 2**63 - 1
-    changed_ns = -1 if is_racy else min(seen.st_ctime_ns, largest)
-    return Entry(seen.st_size, seen.st_mode, changed_ns, min(seen.st_ino, largest), sha256)
+    changed_ns = -1 if is_racy else fitting(seen.st_ctime_ns)
+    return Entry(seen.st_size, seen.st_mode, changed_ns, fitting(seen.st_ino), sha256)

@@ -52,10 +52,7 @@ def hold(settings: Settings, is_agents: Callable[[str, int], bool]) -> list[Held
 
 
 def release(workspace: Path, held: Held) -> int | None:
-    """Rename a held file back, if its content is still what the person was shown.
-
-    Return the time of the change (ns), or None if it stays.
-    """
+    """Rename a file back if its content is as the person saw it; return the time of the change (ns), or None."""
     place = workspace / held.path
     try:
         with folder_of(workspace, held.now) as (at, now):

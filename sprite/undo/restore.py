@@ -1,9 +1,7 @@
 """Restore paths to earlier states. Blocks, so run it in a thread.
 
-A path is never overwritten or deleted in place. Its file is moved to `.os/undo/aside/`, checked there, and only then
-the earlier content is linked under the free name. So a change that is made at the same moment survives, and a killed
-process can continue: the names in the folder are those of the steps. Folders are opened by name in their open parent
-and links are not followed, so nothing is written outside the workspace.
+A path's file is moved to `.os/undo/aside/` and checked there before the earlier content is linked under the free name.
+So a change at the same moment survives, and a killed process can continue. No link is followed.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sprite.common.sqlite import fitting
 from sprite.undo.contents import Contents
 from sprite.undo.scan import Entry
 from sprite.workspace.file_changes import FileChange
@@ -74,10 +73,7 @@ class Restorer:
         self._failed: dict[str, str] = {}
 
     def run(self, changes: Sequence[FileChange]) -> dict[str, str]:
-        """Restore the files; return the paths that could not be restored, each with the reason.
-
-        Continues an earlier call that was cut off.
-        """
+        """Restore the files, or go on after a kill; return the paths that could not be restored, with the reasons."""
         ordered = sorted(changes, key=lambda each: each.path.count("/"))
         folders = [each for each in ordered if _is_folder(each.mode_before) and _is_folder(each.mode)]
         # A folder may have become read-only: open it first, and give it its mode at the end.
@@ -218,7 +214,7 @@ def entry_of(workspace: Path, path: str, sha256: str | None) -> Entry | None:
         return None
     if stat.S_ISDIR(seen.st_mode):
         return Entry(0, seen.st_mode, 0, 0, "")
-    return Entry(seen.st_size, seen.st_mode, -1, min(seen.st_ino, 2**63 - 1), sha256)
+    return Entry(seen.st_size, seen.st_mode, -1, fitting(seen.st_ino), sha256)
 
 
 def _is(mode: int | None, sha256: str | None, now: Now) -> bool:

@@ -1,9 +1,7 @@
-"""A scan of the workspace: which paths have changed since the last one, by size, inode and change time.
+"""A scan of the workspace: which paths have changed since the last one, by size, inode and change time. Blocks.
 
-Folders are opened by name in their open parent and links are not followed, so that a folder which the agent replaces
-by a link during the scan leads nowhere. Blocks, so run it in a thread.
-
-The contents of some paths are not kept: folders of build tools and packages, and what `.gitignore` files name.
+Folders are opened by name in their open parent and links are not followed. The contents of some paths are not kept:
+folders of build tools and packages, and what `.gitignore` files name.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sprite.common.sqlite import fitting
 from sprite.errors import StorageError
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,8 +27,6 @@ OURS: Final = ".os"
 #: Limits of a workspace that can be tracked: paths, and folders in each other.
 MOST_PATHS: Final = 100_000
 MOST_DEEP: Final = 100
-#: A SQLite integer.
-_LARGEST: Final = 2**63 - 1
 
 
 class Entry(NamedTuple):
@@ -139,7 +136,7 @@ class _Walk:
                     or is_made(entry.name, names)
                     or (rules and is_ignored(rules, path, is_folder=True))
                 ):
-                    self._folder(path, Entry(0, mode, _fitting(seen.st_mtime_ns), 0, None))
+                    self._folder(path, Entry(0, mode, fitting(seen.st_mtime_ns), 0, None))
                 else:
                     self._folder(path, Entry(0, mode, 0, 0, ""))
                     folders.append(entry.name)
@@ -147,7 +144,7 @@ class _Walk:
                 # A pipe, socket or device has no content.
                 continue
             else:
-                new = Entry(seen.st_size, mode, _fitting(seen.st_ctime_ns), _fitting(seen.st_ino), None)
+                new = Entry(seen.st_size, mode, fitting(seen.st_ctime_ns), fitting(seen.st_ino), None)
                 changed.append(Seen(path, new, not is_ignored(rules, path, is_folder=False)))
         for name in folders:
             self._below(descriptor, name, f"{prefix}{name}/", rules, depth + 1)
@@ -188,10 +185,6 @@ class _Walk:
         if rules:
             self.rules[prefix] = rules
         return rules, rules != self.known_rules.get(prefix, ())
-
-
-def _fitting(number: int) -> int:
-    return max(-_LARGEST, min(number, _LARGEST))
 
 
 # --- paths whose contents are not kept ---

@@ -1,8 +1,7 @@
 """The change sets of turns: one scan before a turn's first tool that may write, and one at its end.
 
-The first scan keeps what the person did between turns out of the set. The first snapshot is taken in the background;
-a turn whose tools began before it was complete has no change set. A change is "maybe yours" if the person's side wrote
-the path during the turn, or if it was made while neither a tool of the agent nor its background work ran.
+A change is "maybe yours" if the person's side wrote the path during the turn, or if it was made while neither a tool of
+the agent nor its background work ran.
 """
 
 from __future__ import annotations
@@ -23,12 +22,13 @@ from sprite.errors import SpriteError, StorageError
 from sprite.log.file_table import FileDeed, trace_of
 from sprite.log.transcript import JournalEntry
 from sprite.protocol.shapes import FileCounts
+from sprite.protocol.tools import OWN_TOOLS
 from sprite.sandbox.sandbox import protected_inside
 from sprite.undo.contents import Contents
 from sprite.undo.held import Held, hold, release
 from sprite.undo.scan import Entry, Scanner, Seen
 from sprite.workspace.database import WorkspaceDB
-from sprite.workspace.file_changes import ChangeKind, FileChange, SetRow, State
+from sprite.workspace.file_changes import FileChange, SetRow
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,6 @@ _TICK_SECONDS: Final = 1.0
 #: Tools that write one file, and tools that write none.
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _READERS: Final = frozenset({"Read", "Glob", "Grep", "WebFetch", "WebSearch", "TodoWrite", "BashOutput", "ToolSearch"})
-_OWN_TOOLS: Final = "mcp__sprite__"
 
 
 @dataclass(slots=True)
@@ -58,12 +57,8 @@ class _Use:
         return is_then and self.path in {None, path}
 
 
-@dataclass(slots=True)
-class _Taken:
-    """The result of a scan after a turn: the new state of each changed path (None: gone), and the changes."""
-
-    states: dict[str, Entry | None]
-    changes: list[FileChange]
+#: The new state of each changed path; None for one that is gone.
+_States = dict[str, Entry | None]
 
 
 class Tracker:
@@ -105,7 +100,7 @@ class Tracker:
 
     async def load(self) -> None:
         """Load the states of the last scan, and complete a record that a crash interrupted."""
-        await asyncio.to_thread(self.contents.prepare)
+        await asyncio.to_thread(self.contents.aside.mkdir, parents=True, exist_ok=True, mode=0o700)
         states = {path: Entry(*state) for path, state in await self._table.states()}
         self.index = {os.fsdecode(path): entry for path, entry in states.items() if path >= b"\1"}
         if len(self.index) < len(states):
@@ -136,12 +131,12 @@ class Tracker:
 
     async def snapshot(self) -> None:
         """Record the states of all files of the workspace for the first time."""
-        taken = await asyncio.to_thread(self._take, is_first=True)
+        states, _ = await asyncio.to_thread(self._take, is_first=True)
         async with self.lock:
-            await self._record(None, _Taken(taken.states, []))
+            await self._record(states)
             # Turns may have ended meanwhile.
-            later = await asyncio.to_thread(self._take, is_live=True)
-            await self._record(None, _Taken(later.states, []))
+            states, _ = await asyncio.to_thread(self._take, is_live=True)
+            await self._record(states)
             self._is_ready, self._is_partial = True, self._is_at_work
 
     # --- turns ---
@@ -173,10 +168,7 @@ class Tracker:
         await to_its_end(self._take_over(), name="files before a turn's work")
 
     async def _take_over(self) -> None:
-        """Record the changes made since the last turn's end, before this turn's first tool that writes.
-
-        With background work, they may belong to the turn that began it.
-        """
+        """Record the changes since the last turn's end; with background work, they belong to the turn that began it."""
         async with self.lock:
             if self._is_at_work:
                 return
@@ -185,9 +177,9 @@ class Tracker:
                 if self._is_ready and self._live_turn is not None:
                     await self._compare(self._live_turn, is_live=False)
                 elif self._is_ready:
-                    taken = await asyncio.to_thread(self._take)
-                    self._by_person -= taken.states.keys()
-                    await self._record(None, _Taken(taken.states, []))
+                    states, _ = await asyncio.to_thread(self._take)
+                    self._by_person -= states.keys()
+                    await self._record(states)
             except (SpriteError, OSError) as error:
                 log.warning("the files before a turn are not recorded: %s", error)
 
@@ -199,10 +191,9 @@ class Tracker:
             await asyncio.sleep(_TICK_SECONDS)
 
     def recall(self, journal: Sequence[JournalEntry], deeds: Sequence[FileDeed]) -> None:
-        """After a kill, load the tool calls and the person's file changes of the interrupted turns.
+        """Load the tool calls and the person's file changes of turns that a kill interrupted.
 
-        Without a sandbox, any call may have waited for the person until its end; then no call counts as the
-        author of a change.
+        Without a sandbox, any call may have waited for the person until its end, so none is the author of a change.
         """
         self._by_person |= {deed.path for deed in deeds if deed.what in {"uploaded", "deleted"}}
         self._is_at_work = bool(journal)
@@ -281,27 +272,24 @@ class Tracker:
             self._allowed[held.path] = changed_ns
 
     async def _compare(self, turn: str, *, is_live: bool) -> FileCounts | None:
-        taken = await asyncio.to_thread(self._take, is_live=is_live)
-        self._by_person -= taken.states.keys()
+        states, made = await asyncio.to_thread(self._take, is_live=is_live)
+        self._by_person -= states.keys()
         if self._is_partial or not (self._is_at_work or is_live):
             # Its changes before the first snapshot are not known, or it had no tool that writes.
-            self._is_partial = False
-            taken = _Taken(taken.states, [])
-        if self.on_changes is not None and taken.changes:
-            await self.on_changes(taken.changes, self.index)
+            self._is_partial, made = False, []
+        if self.on_changes is not None and made:
+            await self.on_changes(made, self.index)
         earlier = await self._table.changes(turn)
-        changes = merged(earlier, taken.changes) if taken.changes else earlier
-        if not taken.states and not changes:
+        changes = merged(earlier, made) if made else earlier
+        if not states and not changes:
             return None
-        new = SetRow(turn, time.time(), None, is_open=False) if taken.changes else None
-        counts = counts_of(changes)
-        await self._record(new, _Taken(taken.states, changes), counts)
-        return counts if changes else None
+        new = SetRow(turn, time.time(), None, is_open=False) if made else None
+        await self._record(states, changes, new)
+        return counts_of(changes) if changes else None
 
-    async def _record(self, new: SetRow | None, taken: _Taken, counts: FileCounts | None = None) -> None:
-        states: dict[str, State | None] = dict(taken.states)
-        await self._table.record(new, taken.changes, states, counts)
-        self.apply(taken.states)
+    async def _record(self, states: _States, changes: Sequence[FileChange] = (), new: SetRow | None = None) -> None:
+        await self._table.record(new, changes, states, counts_of(changes))
+        self.apply(states)
 
     def apply(self, states: Mapping[str, Entry | None]) -> None:
         """Set the states of these paths in the index, and remove a path whose state is None."""
@@ -313,12 +301,12 @@ class Tracker:
 
     # --- in a thread ---
 
-    def _take(self, *, is_live: bool = False, is_first: bool = False) -> _Taken:
+    def _take(self, *, is_live: bool = False, is_first: bool = False) -> tuple[_States, list[FileChange]]:
         def is_yours(path: str, entry: Entry | None) -> bool:
             return path in self._by_person or not (is_live or self._explained(path, entry))
 
         found = self._scanner.scan(self.index)
-        states: dict[str, Entry | None] = {}
+        states: _States = {}
         changes: list[FileChange] = []
         pinned = {entry.sha256 for entry in self.index.values() if entry.sha256} if found.changed else set()
         # The newest first: what does not fit is not kept.
@@ -335,18 +323,17 @@ class Tracker:
                 continue
             pinned |= {entry.sha256} if is_first and entry.sha256 else set()
             states[seen.path] = entry
-            kind = _kind(known, entry, seen)
-            if not is_first and kind is not None and not seen.path.startswith(quiet):
-                changes.append(change_of(seen.path, kind, known, entry, is_yours=is_yours(seen.path, seen.entry)))
+            if not is_first and _is_change(known, entry, seen) and not seen.path.startswith(quiet):
+                changes.append(change_of(seen.path, known, entry, is_yours=is_yours(seen.path, seen.entry)))
         for path in found.gone:
             states[path] = None
             if not path.startswith(quiet):
-                changes.append(change_of(path, "deleted", self.index[path], None, is_yours=is_yours(path, None)))
+                changes.append(change_of(path, self.index[path], None, is_yours=is_yours(path, None)))
         for change in changes:
             self.contents.touch(change.before)
         # The files themselves are there: after a power cut, damaged contents are detected when they are read.
         self.contents.flush(is_synced=not is_first)
-        return _Taken(states, changes)
+        return states, changes
 
     def _hold(self, *, is_live: bool) -> list[Held]:
         looked_ns, self._looked_ns = self._looked_ns, time.time_ns()
@@ -392,16 +379,13 @@ class Tracker:
 
 
 def _may_write(name: str) -> bool:
-    return name not in _READERS and not name.startswith(_OWN_TOOLS)
+    return name not in _READERS and not name.startswith(OWN_TOOLS)
 
 
-def change_of(
-    path: str, kind: ChangeKind, before: Entry | None, after: Entry | None, *, is_yours: bool = False
-) -> FileChange:
+def change_of(path: str, before: Entry | None, after: Entry | None, *, is_yours: bool = False) -> FileChange:
     """Return a change between two states."""
     return FileChange(
         path,
-        kind,
         before.sha256 if before else None,
         after.sha256 if after else None,
         before.size if before else None,
@@ -427,25 +411,20 @@ def merged(earlier: Sequence[FileChange], later: Sequence[FileChange]) -> list[F
             mode_before=first.mode_before,
             is_yours=first.is_yours or each.is_yours,
         )
-        if whole.mode_before is None and whole.mode is None:
-            continue
-        kind: ChangeKind = "added" if whole.mode_before is None else "deleted" if whole.mode is None else "modified"
-        found[each.path] = replace(whole, kind=kind)
+        if whole.mode_before is not None or whole.mode is not None:
+            found[each.path] = whole
     return [found[path] for path in sorted(found)]
 
 
 def unit_of(path: str) -> str:
-    """Return the repository that contains a path, as `.../.git/`; the path itself if none does.
-
-    The files of a repository are shown and undone together: only together they make sense.
-    """
+    """Return the repository that contains a path, as `.../.git/`, which is undone as a whole; else the path itself."""
     before, mark, _ = f"/{path}".partition("/.git/")
     return f"{before[1:]}/.git/".removeprefix("/") if mark else path
 
 
 def counts_of(changes: Sequence[FileChange]) -> FileCounts:
     """Return the numbers of changed files, without folders; a repository counts as one."""
-    kinds: dict[str, ChangeKind] = {}
+    kinds: dict[str, str] = {}
     for each in changes:
         unit = unit_of(each.path)
         if unit != each.path:
@@ -462,15 +441,11 @@ def is_folder(change: FileChange) -> bool:
     return all(mode is None or (stat.S_ISDIR(mode) and sha256 == "") for mode, sha256 in sides)
 
 
-def _kind(before: Entry | None, after: Entry, seen: Seen) -> ChangeKind | None:
+def _is_change(before: Entry | None, after: Entry, seen: Seen) -> bool:
     if before is None:
-        return "added"
+        return True
     if before.mode == after.mode and stat.S_ISDIR(after.mode) and "" in {before.sha256, after.sha256}:
-        return None
-    if before.mode == after.mode and before.sha256 == after.sha256:
-        if after.sha256 is not None:
-            return None
-        if (before.size, before.changed_ns, before.inode) == (after.size, after.changed_ns, after.inode):
-            return None
-    is_same_file = (before.size, before.mode, before.changed_ns, before.inode) == seen.entry[:4]
-    return None if is_same_file else "modified"
+        return False
+    if before == after or (before.mode == after.mode and before.sha256 == after.sha256 and after.sha256 is not None):
+        return False
+    return before[:4] != seen.entry[:4]

@@ -1,33 +1,33 @@
-"""Undo of a change set: what can be taken back, what is restored, and the row of the log that says so.
-
-An undo is planned and stored as an open change set of its own, carried out, logged, and closed. A start completes what
-a killed process left open.
-"""
+"""Undo of a change set, itself an open change set until it was carried out and logged. A start completes such ones."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import difflib
+import stat
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from sprite.common.files import clear
 from sprite.config import Settings
 from sprite.errors import PeerError
 from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
-from sprite.protocol.files import on_disk, on_wire
+from sprite.protocol.files import on_disk, on_wire, picture_kind
 from sprite.protocol.memory import ChangesResult, UndoResult
 from sprite.protocol.shapes import ChangedFile
 from sprite.storage.connection import to_json
-from sprite.undo.diffs import Diffs
+from sprite.undo.contents import Contents
 from sprite.undo.restore import Now, Restorer, entry_of, state_of
 from sprite.undo.scan import Entry
 from sprite.undo.tracker import Tracker, change_of, counts_of, is_folder, unit_of
 from sprite.workspace.database import WorkspaceDB
-from sprite.workspace.file_changes import ChangeKind, FileChange, SetRow, State
+from sprite.workspace.file_changes import FileChange, SetRow
 from sprite.workspace.user_files import UserFiles
 
 #: Paths of one answer.
@@ -38,6 +38,12 @@ MOST_DIGITS: Final = 18
 MOST_TOLD: Final = 50
 #: Names the newest undo in place of a turn.
 NEWEST_UNDO: Final = "undo"
+#: Limits for a compared text, since comparing takes quadratic time at worst, and for a preview.
+_TEXT_BYTES: Final = 128 * 1024
+_TEXT_LINES: Final = 2_000
+_IMAGE_BYTES: Final = 96 * 1024
+#: Limit for all diffs and previews of one answer; a frame takes 1 MiB.
+_MOST_CHARS: Final = 400_000
 
 
 @dataclass(slots=True)
@@ -111,10 +117,7 @@ class Undoing:
         )
 
     def permitted(self) -> None:
-        """Record that the person has answered a permission question.
-
-        Until now the tool waited, so changes before this are the person's.
-        """
+        """Record that the person has answered a question: until now the tool waited, so changes are theirs."""
         self._tracker.tools_waited()
 
     async def finish_interrupted(self) -> None:
@@ -161,11 +164,9 @@ class Undoing:
         states: dict[str, Entry | None] = {
             each.path: None if each.mode is None else entry_of(workspace, each.path, each.after) for each in done
         }
-        closed = SetRow(undo.turn, undo.at, undo.undoes, is_open=False)
-        kept: dict[str, State | None] = dict(states)
-        await self._table.record(closed, done, kept, counts_of(done))
+        await self._table.record(replace(undo, is_open=False), done, states, counts_of(done))
         self._tracker.apply(states)
-        await asyncio.to_thread(contents.clear_aside)
+        await asyncio.to_thread(clear, contents.aside)
         return done, conflicts
 
     async def _log(self, undo: SetRow, done: Sequence[FileChange]) -> None:
@@ -210,38 +211,33 @@ class Undoing:
         return plan
 
     def _plan_row(self, plan: _Plan, row: FileChange, pinned: Collection[str], *, is_over: bool) -> None:
-        contents = self._tracker.contents
-        if row.before is None and row.mode_before is not None:
-            plan.unkept.append(row.path)
-            return
-        if row.mode_before is not None and row.before and not contents.holds(row.before):
-            plan.unkept.append(row.path)
-            return
-        now = state_of(self._settings.workspace, row.path)
         before, after = Now(row.mode_before, row.before), Now(row.mode, row.after)
+        now = state_of(self._settings.workspace, row.path)
+        if not self._is_held(before):
+            plan.unkept.append(row.path)
+            return
         if now == before:
             return
         present = entry_of(self._settings.workspace, row.path, now.sha256)
-        if now == after and (row.mode is None or row.after == "" or contents.holds(row.after)):
-            pass
-        elif row.mode is not None and row.after is None and not is_over:
-            # Its content after the turn was not kept, so it cannot be told from a later one.
-            plan.unkept.append(row.path)
-            return
-        elif now != after and not is_over:
-            plan.conflicts.append(row.path)
-            return
-        else:
+        if now != after or not self._is_held(after):
+            if not is_over and row.mode is not None and row.after is None:
+                # Its content after the turn was not kept, so it cannot be told from a later one.
+                plan.unkept.append(row.path)
+                return
+            if not is_over and now != after:
+                plan.conflicts.append(row.path)
+                return
             # Keep what is overwritten: an undo can be undone.
             present = self._kept(row.path, present, now, pinned)
             if present is None and now.mode is not None:
                 plan.unkept.append(row.path)
                 return
         wanted = None if row.mode_before is None else Entry(row.size_before or 0, row.mode_before, 0, 0, row.before)
-        if now.mode is None:
-            present = None
-        kind: ChangeKind = "added" if present is None else "deleted" if wanted is None else "modified"
-        plan.changes.append(change_of(row.path, kind, present, wanted))
+        plan.changes.append(change_of(row.path, None if now.mode is None else present, wanted))
+
+    def _is_held(self, state: Now) -> bool:
+        """Return whether the store can restore a state."""
+        return state.mode is None or state.sha256 == "" or self._tracker.contents.holds(state.sha256)
 
     def _kept(self, path: str, present: Entry | None, now: Now, pinned: Collection[str]) -> Entry | None:
         if present is None or now.sha256 == "":
@@ -254,7 +250,7 @@ class Undoing:
         return taken if taken.sha256 == now.sha256 and taken.sha256 is not None else None
 
     def _listed(self, rows: Sequence[FileChange], undone: Collection[str]) -> tuple[list[ChangedFile], int]:
-        diffs = Diffs(self._tracker.contents)
+        diffs = _Diffs(self._tracker.contents)
         files: dict[str, ChangedFile] = {}
         more = 0
         for row in rows:
@@ -277,10 +273,7 @@ async def tracked(
     user_files: UserFiles,
     on_death: Callable[[], None],
 ) -> AsyncIterator[tuple[Tracker, Undoing]]:
-    """Track file changes while the block runs, and yield the undo of them.
-
-    First complete an undo that was interrupted.
-    """
+    """Complete an interrupted undo; then track file changes while the block runs, and yield the undo of them."""
     tracker = Tracker(settings, workspace)
     undoing = Undoing(settings, workspace, transcript, tracker, user_files)
     user_files.on_deed, tracker.on_left = tracker.by_person, user_files.held
@@ -315,3 +308,66 @@ def done_paths(changes: Sequence[FileChange]) -> list[str]:
 
 def _shown(paths: Collection[str]) -> list[str]:
     return [on_wire(path) for path in sorted({unit_of(path) for path in paths})][:MOST_LISTED]
+
+
+class _Diffs:
+    """Convert file changes to rows of one answer; later rows have no diff once the answer is full."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._room = _MOST_CHARS
+
+    def file(self, change: FileChange) -> ChangedFile:
+        """Return a file change as a row for clients, with its diff or image previews."""
+        has_before = change.mode_before is None or self._contents.holds(change.before)
+        has_after = change.mode is None or self._contents.holds(change.after)
+        row = ChangedFile(
+            on_wire(change.path),
+            change.kind,
+            size_before=change.size_before,
+            size=change.size,
+            kept=has_before and has_after,
+            yours=change.is_yours,
+            mode_before=None if change.mode_before is None else stat.filemode(change.mode_before),
+            mode=None if change.mode is None else stat.filemode(change.mode),
+        )
+        if row.kept and max(change.size_before or 0, change.size or 0) <= _TEXT_BYTES:
+            self._show(row, self._content(change.before), self._content(change.after))
+        return row
+
+    def _show(self, row: ChangedFile, before: bytes, after: bytes) -> None:
+        images = picture_kind(before), picture_kind(after)
+        if any(images):
+            for name, data, media_type in zip(("preview_before", "preview"), (before, after), images, strict=True):
+                url = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+                if media_type and len(data) <= _IMAGE_BYTES and len(url) <= self._room:
+                    self._room -= len(url)
+                    setattr(row, name, url)
+            return
+        try:
+            old, new = _lines(before), _lines(after)
+        except UnicodeDecodeError:
+            return
+        if b"\0" in before + after or len(old) + len(new) > 2 * _TEXT_LINES:
+            return
+        diff = "\n".join([*difflib.unified_diff(old, new, n=3, lineterm="")][2:])
+        if len(diff) <= self._room:
+            self._room -= len(diff)
+            row.diff = diff
+
+    def _content(self, sha256: str | None) -> bytes:
+        if not sha256:
+            return b""
+        try:
+            with self._contents.reading(sha256) as stream:
+                return stream.read(_TEXT_BYTES + 1)
+        except OSError:
+            return b"\0"
+
+
+def _lines(data: bytes) -> list[str]:
+    """Return the lines of a text; a last line without an end is marked as `diff` does."""
+    lines = data.decode().split("\n")
+    if lines[-1]:
+        return [*lines[:-1], f"{lines[-1]}\n\\ No newline at end of file"]
+    return lines[:-1]

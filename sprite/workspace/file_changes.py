@@ -1,7 +1,6 @@
-"""The change sets of turns, in workspace.db: which paths each turn changed, and the newest state of every path.
+"""The change sets of turns, in workspace.db, and the newest state of every path (as Python decodes it).
 
-An undo is a change set, too; while it is `open` it is being carried out. Paths are as Python decodes them from the
-disk. The tables describe this machine's disk: they are neither archived nor replicated.
+The tables describe this machine's disk: they are neither archived nor replicated.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from sprite.log.file_table import trace_of
 from sprite.protocol.shapes import FileCounts
 from sprite.storage.connection import Tables, in_transaction
 
-ChangeKind = Literal["added", "modified", "deleted"]
 #: Older sets are deleted.
 MOST_SETS: Final = 1_000
 
@@ -69,7 +67,6 @@ class FileChange:
     """
 
     path: str
-    kind: ChangeKind
     before: str | None
     after: str | None
     size_before: int | None
@@ -77,6 +74,11 @@ class FileChange:
     mode_before: int | None
     mode: int | None
     is_yours: bool = False
+
+    @property
+    def kind(self) -> Literal["added", "modified", "deleted"]:
+        """What happened to the path."""
+        return "added" if self.mode_before is None else "deleted" if self.mode is None else "modified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class FileChanges(Tables):
         new: SetRow | None,
         changes: Sequence[FileChange],
         states: Mapping[str, State | None],
-        counts: FileCounts | None,
+        counts: FileCounts,
     ) -> None:
         """Store a change set and the new states of paths (None: gone); with `new` None, only the states.
 
@@ -133,7 +135,7 @@ class FileChanges(Tables):
             "INSERT OR REPLACE INTO seen_files VALUES (?, ?, ?, ?, ?, ?)",
             [(names[path], *state) for path, state in states.items() if state is not None],
         )
-        if new is None or counts is None:
+        if new is None:
             return
         # The caller has merged an earlier set of this turn.
         tx.execute("DELETE FROM change_sets WHERE turn = ?", (new.turn,))
@@ -177,25 +179,24 @@ class FileChanges(Tables):
     async def changes(self, turn: str) -> list[FileChange]:
         """Return the changes of a set, sorted by path."""
         rows = await self._db.fetch_all(
-            "SELECT path, kind, before, after, size_before, size, mode_before, mode, is_yours FROM changes "
+            "SELECT path, before, after, size_before, size, mode_before, mode, is_yours FROM changes "
             "WHERE turn = ? ORDER BY path",
             (turn,),
         )
-        found = [dict(row) for row in rows]
         return [
-            FileChange(**row | {"path": os.fsdecode(row["path"]), "is_yours": bool(row["is_yours"])}) for row in found
+            FileChange(**{**row, "path": os.fsdecode(row["path"]), "is_yours": bool(row["is_yours"])}) for row in rows
         ]
 
     async def wanted(self) -> set[str]:
         """Return the SHA-256 of every content that a state or a change refers to."""
-        rows = await self._db.fetch_all(
+        found = await self._db.fetch_column(
             "SELECT sha256 FROM seen_files UNION SELECT before FROM changes UNION SELECT after FROM changes"
         )
-        return {row[0] for row in rows if row[0]}
+        return set(filter(None, found))
 
     async def outside(self) -> dict[bytes, str]:
         """Return the files from outside with their origins; of a forgotten path only a trace of its name."""
-        return {row[0]: row[1] for row in await self._db.fetch_all("SELECT path, origin FROM outside_files")}
+        return await self._db.fetch_map("SELECT path, origin FROM outside_files")
 
     @in_transaction
     def mark_outside(self, tx: sqlite3.Connection, came: Mapping[str, str], gone: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from sprite.labels.session import SessionLabel
 from sprite.log.transcript import open_transcript
 from sprite.undo.scan import Entry
 from sprite.workspace.database import open_workspace
-from sprite.workspace.file_changes import ChangeKind, FileChange
+from sprite.workspace.file_changes import FileChange
 
 
 @pytest.fixture(name="label")
@@ -25,8 +25,10 @@ async def _label(tmp_path: Path) -> AsyncIterator[SessionLabel]:
         yield label
 
 
-def change(path: str, kind: ChangeKind = "added", after: str = "") -> FileChange:
-    return FileChange(path, kind, None, after or path, None, 1, None, 0o100644)
+def change(path: str, after: str = "", *, is_gone: bool = False) -> FileChange:
+    if is_gone:
+        return FileChange(path, path, None, 1, None, 0o100644, None)
+    return FileChange(path, None, after or path, None, 1, None, 0o100644)
 
 
 async def read(label: SessionLabel, tool: str, cwd: Path, result: str = "words", **given: str) -> str | None:
@@ -67,7 +69,7 @@ async def test_command_reads_below_folder_and_named_paths(label: SessionLabel, t
 async def test_marks_follow_copies_and_end_with_files(label: SessionLabel, tmp_path: Path) -> None:
     await label.uploaded("a.txt")
     states = {"a.txt": Entry(1, 0o100644, 0, 0, "hash")}
-    await label.files_changed([change("b.txt", after="hash"), change("a.txt", "deleted")], states)
+    await label.files_changed([change("b.txt", after="hash"), change("a.txt", is_gone=True)], states)
     assert await read(label, "Read", tmp_path, file_path="b.txt") == "file:b.txt"
     assert await read(label, "Read", tmp_path, file_path="a.txt") is None
     again = OutsideFiles(label.outside._table, tmp_path)
