@@ -1,8 +1,6 @@
 """workspace.db: data that people see. Stacks, cards, chat, the mission inbox, and the durable events.
 
-All effects of an event (a mission's end, a line of chat, a card) are written in its own transaction. So no crash
-can leave a client and the database in different states. The module is long because the parts of one transaction
-belong together.
+All effects of an event (a mission's end, a line of chat, a card) are written in its transaction.
 """
 
 from __future__ import annotations
@@ -265,11 +263,7 @@ class ChatAdded:
 
 @dataclass(frozen=True, slots=True)
 class CardSaved:
-    """Effect of an event: the agent saved a card.
-
-    `base` has the versions of the blocks that the agent read. A block that the person has changed since keeps the
-    person's version.
-    """
+    """Effect of an event: the agent saved a card. Blocks that the person changed after the versions in `base` stay."""
 
     card: shapes.Card
     base: Mapping[str, int] = field(default_factory=dict)
@@ -357,10 +351,8 @@ class WorkspaceDB(Tables):
 
     async def keep_lease(self, lease: Lease) -> None:
         """Store the newest lease; it survives a power cut."""
-        kept = msgspec.json.encode(lease).decode()
-        await self._db.transact(
-            lambda tx: tx.execute("INSERT OR REPLACE INTO meta VALUES ('lease', ?)", (kept,)), is_synced=True
-        )
+        sql = "INSERT OR REPLACE INTO meta VALUES ('lease', ?)"
+        await self._db.transact(lambda tx: tx.execute(sql, (_json(lease),)), is_synced=True)
 
     # --- events ---
 
@@ -370,12 +362,11 @@ class WorkspaceDB(Tables):
 
     async def oldest_seq(self) -> int:
         """Return the oldest stored event's number, 0 if there is none."""
-        return int(
-            await self._db.fetch_value(
-                "SELECT coalesce((SELECT min(seq) FROM events), "
-                "(SELECT CAST(value AS INTEGER) + 1 FROM meta WHERE key = 'pruned_to'), 0)"
-            )
+        sql = (
+            "SELECT coalesce((SELECT min(seq) FROM events), "
+            "(SELECT CAST(value AS INTEGER) + 1 FROM meta WHERE key = 'pruned_to'), 0)"
         )
+        return int(await self._db.fetch_value(sql))
 
     @in_transaction
     def record(self, tx: sqlite3.Connection, events: Sequence[tuple[int, bytes]], effects: Sequence[Effect]) -> None:
@@ -386,12 +377,8 @@ class WorkspaceDB(Tables):
 
     async def events_after(self, seq: int) -> list[tuple[int, bytes]]:
         """Return the next stored events above a number, oldest first."""
-        return [
-            (row[0], row[1])
-            for row in await self._db.fetch_all(
-                "SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT 200", (seq,)
-            )
-        ]
+        rows = await self._db.fetch_all("SELECT seq, frame FROM events WHERE seq > ? ORDER BY seq LIMIT 200", (seq,))
+        return [(row[0], row[1]) for row in rows]
 
     async def prune_events(self) -> None:
         """Delete the oldest events above the number of events to keep."""
@@ -456,14 +443,12 @@ class WorkspaceDB(Tables):
 
     async def spent_by_schedules(self, since: float) -> float:
         """Return the US dollars that schedules' missions cost since a time; an unknown cost counts as the average."""
-        return float(
-            await self._db.fetch_value(
-                "SELECT coalesce(sum(coalesce(cost_usd + estimated_usd, nullif(estimated_usd, 0), "
-                "(SELECT avg(cost_usd) FROM missions WHERE origin = 'schedule'))), 0.0) FROM missions "
-                "WHERE origin = 'schedule' AND ended_at >= ?",
-                (since,),
-            )
+        sql = (
+            "SELECT coalesce(sum(coalesce(cost_usd + estimated_usd, nullif(estimated_usd, 0), "
+            "(SELECT avg(cost_usd) FROM missions WHERE origin = 'schedule'))), 0.0) FROM missions "
+            "WHERE origin = 'schedule' AND ended_at >= ?"
         )
+        return float(await self._db.fetch_value(sql, (since,)))
 
     async def spend(self, since: float, session_id: str | None) -> shapes.Spend:
         """Return what missions cost since a time, in a session, and the newest one, without curation."""
@@ -590,9 +575,8 @@ class WorkspaceDB(Tables):
 
     async def newest_cards(self) -> list[shapes.Card]:
         """Return every card, most recently changed first."""
-        return [
-            _card(row) for row in await self._db.fetch_all("SELECT * FROM cards ORDER BY updated_at DESC, rowid DESC")
-        ]
+        rows = await self._db.fetch_all("SELECT * FROM cards ORDER BY updated_at DESC, rowid DESC")
+        return [_card(row) for row in rows]
 
     async def open_cards(self, limit: int) -> tuple[list[shapes.Card], int]:
         """Return the most recently changed cards on open stacks, newest first, and their total number."""
@@ -630,7 +614,7 @@ class WorkspaceDB(Tables):
         block.data, block.version, block.by = data, seen + 1, "person"
         tx.execute(
             "UPDATE cards SET blocks_json = ?, updated_at = ? WHERE card_id = ?",
-            (msgspec.json.encode(card.blocks).decode(), time.time(), card_id),
+            (_json(card.blocks), time.time(), card_id),
         )
         note_change(tx, "edited", card_id=card_id, block_id=block_id)
         return card
@@ -661,9 +645,8 @@ class WorkspaceDB(Tables):
         if before is None:
             return False
         if before.archived != archived:
-            tx.execute(
-                "UPDATE cards SET archived = ?, updated_at = ? WHERE card_id = ?", (archived, time.time(), card_id)
-            )
+            sql = "UPDATE cards SET archived = ?, updated_at = ? WHERE card_id = ?"
+            tx.execute(sql, (archived, time.time(), card_id))
             note_change(tx, "archived" if archived else "restored", card_id=card_id)
         return True
 
@@ -760,15 +743,8 @@ def _apply(tx: sqlite3.Connection, effect: Effect) -> None:
                 # A person may have archived it meanwhile; only they restore it.
                 "archived = archived OR ?8, updated_at = ?9",
                 (
-                    card.card_id,
-                    card.stack_id,
-                    card.title,
-                    card.card_type,
-                    _optional_json(card.position),
-                    _optional_json(card.size),
-                    msgspec.json.encode(blocks).decode(),
-                    card.archived,
-                    now,
+                    *(card.card_id, card.stack_id, card.title, card.card_type, _optional_json(card.position)),
+                    *(_optional_json(card.size), _json(blocks), card.archived, now),
                 ),
             )
 
@@ -812,7 +788,7 @@ def _json(value: Any) -> str:
 
 
 def _optional_json(value: shapes.Point | shapes.Size | None) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
+    return None if value is None else _json(value)
 
 
 def _stored_mission(row: sqlite3.Row) -> StoredMission:

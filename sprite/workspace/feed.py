@@ -1,9 +1,7 @@
-"""The event feed: write every event in one order, then send it to every client.
+"""The event feed: write every event with its effects in one order and transaction, then send it to every client.
 
-Owns the sequence numbers. Everything durable passes through it and is redacted (tool inputs and results, which are
-cut, arrive redacted). Only an open permission question is sent unredacted, because a person must see all of it; the
-copy on disk is redacted. One writer task takes the published events, writes them and their effects in one
-transaction, and only then sends them. So a client never sees an event that a crash could undo.
+Everything durable is redacted here, except what arrives redacted (tool inputs and results, cut) and open permission
+questions, of which only the copy on disk is.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sprite.common.tasks import WORDS, off_loop, owned_task, size_of
+from sprite.common.tasks import WORDS, off_loop, owned_task, size_of, to_its_end
 from sprite.errors import StorageError
 from sprite.privacy.cutting import shown_input
 from sprite.privacy.redaction import discreet, discreet_value
@@ -142,11 +140,6 @@ class Feed:
         self._unsaved_effects: list[Effect] = []
         self._subscribers: set[Subscriber] = set()
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._closing = False
-        #: Whether the writer has ended: from then on `drain` writes.
-        self._has_ended = False
         self._writing = asyncio.Lock()
         self._until_prune = PRUNE_EVERY
         #: Open questions by id: the event's number, and its frame as sent.
@@ -170,7 +163,6 @@ class Feed:
         With `durable` false, the event is sent and not stored.
         """
         self._pending.append(_Published(payload, payload, effects, durable))
-        self._idle.clear()
         self._wake.set()
 
     def warn(self, code: str, message: str) -> None:
@@ -253,36 +245,23 @@ class Feed:
         return await self._workspace.oldest_seq()
 
     async def drain(self) -> None:
-        """Wait until everything published so far is stored and sent."""
-        if not self._has_ended:
-            await self._idle.wait()
-        if self._has_ended:
-            await self._write_pending()
+        """Store and send everything published so far."""
+        await to_its_end(self._write_pending(), name="feed drain")
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
         """Run the writer while the block runs; events published until then are still written."""
-        async with owned_task(self._write_for_ever(), name="feed", on_death=on_death, finish=self._close):
+        async with owned_task(self._write_for_ever(), name="feed", on_death=on_death):
             try:
                 yield
             finally:
                 await self.drain()
 
-    def _close(self) -> None:
-        self._closing = True
-        self._wake.set()
-
     async def _write_for_ever(self) -> None:
-        try:
-            while not self._closing:
-                await self._wake.wait()
-                self._wake.clear()
-                await self._write_pending()
-                if not self._pending:
-                    self._idle.set()
-        finally:
-            self._has_ended = True
-            self._idle.set()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._write_pending()
 
     async def _write_pending(self) -> None:
         async with self._writing:
@@ -306,7 +285,8 @@ class Feed:
                 continue
             number = self.last_seq + 1 if item.durable else None
             try:
-                frame, kept = _frames(item.payload, item.kept, number)
+                frame = encode(item.payload, seq=number)
+                kept = frame if item.kept is item.payload else encode(item.kept, seq=number)
             except (TypeError, ValueError, RecursionError):
                 # One bad event must not block the others. It is a bug, so log the part that may be stored.
                 log.exception("an event could not be encoded: %s", _shown(item.kept))
@@ -314,18 +294,15 @@ class Feed:
             if number is not None:
                 self.last_seq = number
                 self._unsaved_events.append((number, kept))
-                self._note_question(item.payload, number, frame)
+                if isinstance(item.payload, PermissionRequest):
+                    self._questions[item.payload.request_id] = (number, frame)
+                elif isinstance(item.payload, PermissionResolved):
+                    self._questions.pop(item.payload.request_id, None)
             self.underway.take(item.payload)
             frames.append((frame, number))
         await self._save()
         for frame, seq in frames:
             self._hand_out(frame, seq)
-
-    def _note_question(self, payload: ServerPayload, number: int, frame: bytes) -> None:
-        if isinstance(payload, PermissionRequest):
-            self._questions[payload.request_id] = (number, frame)
-        elif isinstance(payload, PermissionResolved):
-            self._questions.pop(payload.request_id, None)
 
     async def _save(self) -> None:
         if not self._unsaved_events and not self._unsaved_effects:
@@ -375,9 +352,3 @@ def _shown(payload: ServerPayload) -> str:
         return repr(payload)[:500]
     except RecursionError:
         return f"{type(payload).__name__}, nested too deeply"
-
-
-def _frames(payload: ServerPayload, kept: ServerPayload, number: int | None) -> tuple[bytes, bytes]:
-    """Return an event's frame as it is sent, and as it is stored."""
-    frame = encode(payload, seq=number)
-    return frame, frame if kept is payload else encode(kept, seq=number)

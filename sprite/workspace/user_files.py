@@ -1,9 +1,7 @@
-"""The person's files: listing, deletion, changes since memory was told, and the person's own changes.
+"""The person's files: listing, deletion, and changes since memory was told, or by the person.
 
-Memory knows the folders as of one scan, which is in transcript.db. The agent gets the differences at its boot, and
-the curator with the next batch. The latter is a separate turn in the log, so that learnings from it have evidence
-to quote, also after a rebuild. A person's change to a file is added to the agent's next prompt and logged with that
-turn.
+Memory knows the folders as of one scan. The agent gets the differences at its boot, and the curator in a turn of their
+own in the log, which learnings can quote. A person's change is in the agent's next prompt, and the log of that turn.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sprite.common.sqlite import fitting
 from sprite.errors import PeerError, StorageError
 from sprite.log.file_table import Deed, Entry, FileDeed, KnownFiles, trace_of
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB
@@ -77,15 +76,6 @@ MOST_DEEDS_TOLD = 20
 
 #: Adds a call to the current turn's log: its name, its input and its result.
 NoteCall = Callable[[str, dict[str, str], str], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """A scan of the folders, with the files that went and came since the last one."""
-
-    scan: Scan
-    gone: list[Entry]
-    came: list[Entry]
 
 
 class UserFiles:
@@ -168,11 +158,11 @@ class UserFiles:
     async def changes(self) -> list[str]:
         """Return what changed in the folders since the last recorded scan, one line each; empty if a scan fails."""
         try:
-            difference = await self._difference(await self._log.known())
+            _, gone, came = await self._difference(await self._log.known())
         except StorageError as error:
             log.warning("the person's folders could not be looked at: %s", error)
             return []
-        return [self._discreet(clean(line)) for line in lines(difference.gone, difference.came)]
+        return [self._discreet(clean(line)) for line in lines(gone, came)]
 
     async def tell_deeds(self, prompt: str, note: NoteCall) -> str | None:
         """Return what the person did to files since the last turn, as text for the agent, or None.
@@ -201,32 +191,28 @@ class UserFiles:
         if not waiting:
             return False
         async with self._one_look:
-            known = await self._log.known()
-            at = time.time()
-            difference = await self._difference(known)
-            found = difference.scan
-            came = not_said_in(difference.came, [_said(turn) for turn in waiting])
-            told = within(lines(difference.gone, came, files_md), MAX_STRING)
+            known, at = await self._log.known(), time.time()
+            found, gone, came = await self._difference(known)
+            came = not_said_in(came, [_said(turn) for turn in waiting])
+            told = within(lines(gone, came, files_md), MAX_STRING)
             if told:
-                turn = self._turn(waiting[-1].session_id, told)
+                call = {
+                    "tool_use_id": f"look_{uuid.uuid4().hex}",
+                    "name": LOOK_CALL,
+                    "input": {"folders": list(FILE_FOLDERS)},
+                    "result": cut(told, discreet=self._discreet),
+                    "is_error": False,
+                }
+                turn = NewObservation(waiting[-1].session_id, "", [call], "", "complete", trigger="task")
                 await self._transcript.add_look(turn, found.entries, at, found.more)
             elif {entry.path: entry for entry in found.entries} != known.entries:
                 await self._log.keep(found.entries, at, found.more)
             return bool(told)
 
-    def _turn(self, session_id: str, told: str) -> NewObservation:
-        call = {
-            "tool_use_id": f"look_{uuid.uuid4().hex}",
-            "name": LOOK_CALL,
-            "input": {"folders": list(FILE_FOLDERS)},
-            "result": cut(told, discreet=self._discreet),
-            "is_error": False,
-        }
-        return NewObservation(session_id, "", [call], "", "complete", trigger="task")
-
     # --- inside ---
 
-    async def _difference(self, known: KnownFiles) -> _Difference:
+    async def _difference(self, known: KnownFiles) -> tuple[Scan, list[Entry], list[Entry]]:
+        """Scan the folders; return the scan, and the files that went and came since the last one."""
         expected = {deed.path for deed in await self._log.deeds()}
         found = await self._scan(FILE_FOLDERS)
         now = {entry.path: entry for entry in found.entries}
@@ -241,7 +227,8 @@ class UserFiles:
             came = [entry for entry in came if entry.modified_ns > known.at * 1e9]
         # The person's own changes are in the next prompt.
         gone = [entry for entry in gone if entry.path not in expected]
-        return _Difference(found, _newest_first(gone), [entry for entry in came if entry.path not in expected])
+        gone.sort(key=lambda entry: (entry.modified_ns, entry.path), reverse=True)
+        return found, gone, [entry for entry in came if entry.path not in expected]
 
     async def _scan(self, folders: Sequence[str]) -> Scan:
         try:
@@ -259,10 +246,6 @@ def is_look(turn: Observation) -> bool:
 def told_by(turn: Observation) -> list[str]:
     """Return the lines about changed files in a turn that reports a scan; empty for another turn."""
     return str(turn.tool_calls[0]["result"]).split("\n") if is_look(turn) else []
-
-
-def _newest_first(entries: Sequence[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: (entry.modified_ns, entry.path), reverse=True)
 
 
 def _said(turn: Observation) -> str:
@@ -294,7 +277,6 @@ MOST_VISITED = 100_000
 MOST_DEEP = 32
 #: Filled by programs with thousands of files that no person asks for by name, like hidden folders.
 _PROGRAMS = frozenset({"node_modules", "__pycache__", "site-packages", "venv"})
-_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,11 +311,10 @@ def scan(workspace: Path, folders: Sequence[str] = FILE_FOLDERS, *, seconds: flo
 
 def is_there(workspace: Path, path: str) -> bool:
     """Return whether a file from an earlier scan still exists, even if the new scan had no room for it."""
-    try:
+    with suppress(OSError, ValueError):
         _seen(workspace, path.rstrip("/"))
-    except (OSError, ValueError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _seen(workspace: Path, path: str) -> os.stat_result:
@@ -351,15 +332,15 @@ def _walk(workspace: Path, folders: Sequence[str]) -> Iterator[Entry | None]:
                 for item in found:
                     path = f"{folder}/{item.name}"
                     try:
-                        if item.is_dir(follow_symlinks=False):
-                            if depth < MOST_DEEP and not _is_a_programs(item.name):
-                                waiting.append((path, depth + 1))
-                                yield None
-                            else:
-                                yield _entry(f"{path}/", item.stat(follow_symlinks=False), size=0)
-                        elif item.is_file(follow_symlinks=False):
-                            yield _entry(path, item.stat(follow_symlinks=False))
+                        seen = item.stat(follow_symlinks=False)
+                        if stat.S_ISREG(seen.st_mode):
+                            yield Entry(path, seen.st_size, fitting(seen.st_mtime_ns))
+                        elif not stat.S_ISDIR(seen.st_mode):
+                            yield None
+                        elif depth >= MOST_DEEP or item.name.startswith(".") or item.name in _PROGRAMS:
+                            yield Entry(f"{path}/", 0, fitting(seen.st_mtime_ns))
                         else:
+                            waiting.append((path, depth + 1))
                             yield None
                     except OSError:
                         # It was deleted at this moment, or its size is not readable.
@@ -369,25 +350,21 @@ def _walk(workspace: Path, folders: Sequence[str]) -> Iterator[Entry | None]:
             yield None
 
 
-def _is_a_programs(name: str) -> bool:
-    return name.startswith(".") or name in _PROGRAMS
-
-
-def _entry(path: str, found: os.stat_result, *, size: int | None = None) -> Entry:
-    return Entry(path, found.st_size if size is None else size, _kept(found.st_mtime_ns))
-
-
-def _kept(number: int) -> int:
-    """Return a number limited to what SQLite can store: some file systems have times beyond that."""
-    return max(-_LARGEST, min(number, _LARGEST))
-
-
 def lines(deleted: Sequence[Entry], added: Sequence[Entry], named: str = "") -> list[str]:
-    """Return a line for each deleted and added file; first those for deleted files that files.md mentions.
+    """Return a line for each deleted and added file; first those for deleted files that files.md (`named`) mentions."""
+    missed = [entry for entry in deleted if _is_named(entry, named)]
+    told = [f"deleted: {shown(entry.path)} (files.md names it)" for entry in missed]
+    told += [f"deleted: {shown(entry.path)}" for entry in deleted if entry not in missed]
+    for entry in added:
+        day = datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).strftime("%Y-%m-%d")
+        what = "a folder of a program's" if entry.path.endswith("/") else f"{size_in_words(entry.size)}, {day}"
+        told.append(f"added: {shown(entry.path)} ({what})")
+    return told
 
-    `named` is the text of files.md. A file that was moved is deleted at one place and added at another.
-    """
-    return [*_deleted(deleted, named), *_added(added)]
+
+def _is_named(entry: Entry, named: str) -> bool:
+    """Return whether a text contains this file's name, and not only a longer name that begins with it."""
+    return entry.path in named and re.search(rf"{re.escape(entry.path)}(?![\w.-]*\w)", named) is not None
 
 
 def within(told: Sequence[str], chars: int) -> str:
@@ -401,35 +378,6 @@ def within(told: Sequence[str], chars: int) -> str:
             break
         kept.append(line)
     return "\n".join(kept)
-
-
-_NAMED = " (files.md names it)"
-
-
-def _is_named(entry: Entry, named: str) -> bool:
-    """Return whether a text contains this file's name, and not only a longer name that begins with it."""
-    return entry.path in named and re.search(rf"{re.escape(entry.path)}(?![\w.-]*\w)", named) is not None
-
-
-def _deleted(entries: Sequence[Entry], named: str) -> Iterable[str]:
-    missed = [entry for entry in entries if _is_named(entry, named)]
-    yield from (f"deleted: {shown(entry.path)}{_NAMED}" for entry in missed)
-    yield from (f"deleted: {shown(entry.path)}" for entry in entries if entry not in missed)
-
-
-def _added(entries: Sequence[Entry]) -> Iterable[str]:
-    for entry in entries:
-        if entry.path.endswith("/"):
-            yield f"added: {shown(entry.path)} (a folder of a program's)"
-        else:
-            yield f"added: {shown(entry.path)} ({size_in_words(entry.size)}, {_day(entry)})"
-
-
-def _day(entry: Entry) -> str:
-    try:
-        return datetime.fromtimestamp(entry.modified_ns / 1e9, UTC).strftime("%Y-%m-%d")
-    except (OverflowError, ValueError, OSError):
-        return "no day that a calendar has"
 
 
 def not_said_in(entries: Iterable[Entry], texts: Collection[str]) -> list[Entry]:
