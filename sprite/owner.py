@@ -20,7 +20,7 @@ from sprite.memory.hand_changes import held_back
 from sprite.memory.opening import open_own_memory, refuse_misfit
 from sprite.memory.projection import Projection
 from sprite.protocol.frames import decode_server, encode
-from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
+from sprite.protocol.memory import MemoryRequest, MemoryResult
 from sprite.protocol.messages import PROBE, Auth, Error, Reach, ReachResult, Status, System
 from sprite.protocol.observing import Observe, Observed
 from sprite.protocol.shapes import slow_words
@@ -100,7 +100,7 @@ async def open_log(settings: Settings, *, briefly: bool = False) -> AsyncIterato
             yield transcript
 
 
-async def ask_running(settings: Settings, request: AnyMemoryRequest | Reach, answer: type[_Answer]) -> _Answer:
+async def ask_running(settings: Settings, request: MemoryRequest | Reach, answer: type[_Answer]) -> _Answer:
     """Return the running sprite's answer. Raises OperatorError if there is none, PeerError if the sprite refuses."""
     try:
         return await ask(settings, request, answer)
@@ -155,7 +155,7 @@ async def connect(
 
 async def ask(
     settings: Settings,
-    request: AnyMemoryRequest | Reach | System | Observe,
+    request: MemoryRequest | Reach | System | Observe,
     answer: type[_Reply],
     *,
     seconds: float = ANSWER_SECONDS,

@@ -268,7 +268,6 @@ async def _egress(
     proxy = EgressProxy(
         settings.egress_socket,
         HostGate(settings.egress, workspace.hosts, now, desk.ask_host),
-        workspace.hosts,
         always=(host, port) if is_https else None,
         never=frozenset() if is_https else frozenset({host}),
         inside=settings.egress_inside,

@@ -30,7 +30,7 @@ from sprite.mcp.shapes import Reply
 from sprite.mcp.tools import Told, Tool, progress, reply_of
 from sprite.protocol.events import Ending
 from sprite.protocol.frames import PeerError
-from sprite.protocol.memory import ActionsRequest, AddActionRequest, AnyMemoryRequest, MemoryResult
+from sprite.protocol.memory import ActionsRequest, AddActionRequest, MemoryRequest, MemoryResult
 from sprite.protocol.messages import PROTOCOL_VERSION, ClientPayload, Error, ServerPayload
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class RelayedSource:
         self._person = person
         self._asked_by = asked_by
 
-    async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
+    async def answer(self, request: MemoryRequest) -> MemoryResult:
         """Send a memory request to the sprite and return its result. Raises PeerError."""
         if isinstance(request, AddActionRequest):
             # Requests are repeated after a lost link, which could add the action twice. This request makes sure that

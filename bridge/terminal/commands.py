@@ -17,7 +17,7 @@ from bridge.terminal.drawing import draw_card, one_line
 from bridge.terminal.terminal import NobodyHereError, Screen
 from sprite.protocol import memory, messages
 from sprite.protocol.files import picture_kind
-from sprite.protocol.memory import AnyMemoryRequest
+from sprite.protocol.memory import MemoryRequest
 from sprite.protocol.messages import RuleWord
 from sprite.protocol.shapes import ActionRow, Effort, counted, named_action
 
@@ -339,7 +339,7 @@ class Commands:
         return None
 
     async def look(
-        self, request: AnyMemoryRequest, expected: type[_Result], doing: str = "looking", seconds: float = LOOK_SECONDS
+        self, request: MemoryRequest, expected: type[_Result], doing: str = "looking", seconds: float = LOOK_SECONDS
     ) -> _Result | None:
         """Send a memory request and return its result of the `expected` type. If that fails, return None."""
         result = await self.ask(request, doing, seconds)

@@ -278,7 +278,7 @@ class Conversation:
         if self.asked != asked:
             await self._ask_next()
 
-    async def _event(self, event: messages.ServerPayload) -> None:
+    async def _event(self, event: messages.RelayedPayload) -> None:
         match event:
             case messages.CanvasUpdate() as update:
                 await self._canvas(update)

@@ -103,7 +103,7 @@ def _words(summary: Forgotten) -> str:
 
 async def _change(
     settings: Settings,
-    request: wire.AnyMemoryRequest,
+    request: wire.MemoryRequest,
     answer: type[wire.MemoryResult],
     change: Callable[[Projection], Awaitable[object]],
 ) -> bool:

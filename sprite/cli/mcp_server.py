@@ -10,11 +10,11 @@ from sprite import __version__
 from sprite.backup.restore import is_cut_off
 from sprite.config import Settings
 from sprite.errors import PeerError, SpriteError
-from sprite.gateway.queries import Look, look
+from sprite.gateway.queries import look
 from sprite.mcp.server import Caller, offering
 from sprite.mcp.tools import Tool
 from sprite.owner import open_stores
-from sprite.protocol.memory import AnyMemoryRequest, MemoryResult
+from sprite.protocol.memory import MemoryRequest, MemoryResult
 
 
 async def serve_memory(settings: Settings, _arguments: argparse.Namespace) -> int:
@@ -36,9 +36,8 @@ class _Workspace:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    async def answer(self, request: AnyMemoryRequest) -> MemoryResult:
+    async def answer(self, request: MemoryRequest) -> MemoryResult:
         """Answer a memory request. The stores are opened for each request, because a rebuild replaces whole files."""
-        assert isinstance(request, Look)  # noqa: S101 - the tools that read ask nothing else
         if not (self._settings.transcript_db.exists() or is_cut_off(self._settings)):
             where = self._settings.workspace
             raise PeerError(

@@ -43,21 +43,25 @@ class PersonsCanvas:
         #: It receives the person's full text, to tell the agent.
         self._sight = sight
 
-    async def take(self, interaction: messages.AnyCanvasInteraction, message_id: str) -> messages.Ack | messages.Error:
+    async def take(self, interaction: messages.CanvasInteraction, message_id: str) -> messages.Ack | messages.Error:
         """Make a person's change of the canvas; an outdated edit gets an error with the current block.
 
         Raises PeerError if the change is invalid.
         """
+        answer: messages.Ack | messages.Error
         async with self._workspace.canvas_lock:
             match interaction:
                 case messages.MoveCard() | messages.ArchiveCard() | messages.RestoreCard():
-                    return await self._put(interaction)
+                    answer = await self._put(interaction)
                 case messages.CreateCard():
-                    return await self._create(interaction, message_id)
+                    answer = await self._create(interaction, message_id)
                 case messages.UpdateBlock():
-                    return await self._update(interaction)
-                case _:
-                    return await self._change_stack(interaction)
+                    answer = await self._update(interaction)
+                case (
+                    messages.CreateStack() | messages.RenameStack() | messages.ArchiveStack() | messages.RestoreStack()
+                ):
+                    answer = await self._change_stack(interaction)
+        return answer
 
     # --- stacks ---
 

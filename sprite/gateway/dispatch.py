@@ -309,10 +309,10 @@ class Gateway:
             "done" if chunk.last else "accepted", path=path, upload_id=chunk.upload_id, index=chunk.index
         )
 
-    async def _asked_of_memory(self, request: wire.AnyMemoryRequest) -> wire.AnyMemoryResult | messages.Error:
+    async def _asked_of_memory(self, request: wire.MemoryRequest) -> wire.MemoryResult | messages.Error:
         if isinstance(request, _Correction):
             return await self._change(request)
-        result: wire.AnyMemoryResult | messages.Error
+        result: wire.MemoryResult | messages.Error
         match request:
             case wire.AddActionRequest() | wire.UpdateActionRequest() | wire.ResolveActionRequest():
                 result = await act(self._work.actions, self._memory.view, request)
@@ -338,8 +338,8 @@ class Gateway:
                 result = await look(self._memory.view, request, self._settings.run)
         return result
 
-    async def _change(self, request: _Correction) -> wire.AnyMemoryResult:
-        result: wire.AnyMemoryResult
+    async def _change(self, request: _Correction) -> wire.MemoryResult:
+        result: wire.MemoryResult
         match request:
             case (
                 wire.EditRequest(version=int())
@@ -381,7 +381,7 @@ class Gateway:
 
     async def _files(
         self, request: wire.UserFilesRequest | wire.DeleteUserFileRequest | wire.ChangesRequest | wire.UndoRequest
-    ) -> wire.AnyMemoryResult:
+    ) -> wire.MemoryResult:
         if isinstance(request, wire.UndoRequest):
             return await self._undo(request)
         if isinstance(request, wire.DeleteUserFileRequest):

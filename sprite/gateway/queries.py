@@ -13,7 +13,7 @@ from sprite.protocol.frames import encode
 from sprite.protocol.pasted import clipped
 from sprite.protocol.shapes import ChatMessage
 from sprite.sandbox.egress import EgressProxy
-from sprite.sandbox.hosts import REGISTRIES, HostTables, HostUse
+from sprite.sandbox.hosts import REGISTRIES, HostTables
 from sprite.sandbox.sandbox import Boundary
 from sprite.search.search import DEFAULT_LIMIT
 from sprite.search.view import MemoryView, action_row, drifted
@@ -21,20 +21,10 @@ from sprite.search.view import MemoryView, action_row, drifted
 #: Rows of a list if the client sends no limit.
 PAGE_ROWS = 100
 
-Lists = (
-    wire.SearchRequest
-    | wire.LearningsRequest
-    | wire.ActionsRequest
-    | wire.RulesRequest
-    | wire.CurationsRequest
-    | wire.ObservationsRequest
-)
-Look = wire.FilesRequest | wire.FileRequest | wire.HistoryRequest | wire.TurnRequest | wire.AroundRequest | Lists
 
-
-async def look(view: MemoryView, request: Look, scratch: Path) -> wire.AnyMemoryResult:
+async def look(view: MemoryView, request: wire.MemoryRequest, scratch: Path) -> wire.MemoryResult:
     """Answer a request that only reads memory. Raise PeerError for an unknown file, version or turn."""
-    result: wire.AnyMemoryResult
+    result: wire.MemoryResult
     match request:
         case wire.FilesRequest():
             result = wire.FilesResult(view.files())
@@ -51,8 +41,8 @@ async def look(view: MemoryView, request: Look, scratch: Path) -> wire.AnyMemory
     return result
 
 
-async def _list(view: MemoryView, request: Lists) -> wire.AnyMemoryResult:
-    result: wire.AnyMemoryResult
+async def _list(view: MemoryView, request: wire.MemoryRequest) -> wire.MemoryResult:
+    result: wire.MemoryResult
     match request:
         case wire.SearchRequest(query, limit, project):
             found = await view.search(query, limit or DEFAULT_LIMIT, project)
@@ -126,31 +116,19 @@ async def reach(
     """Return what the agent may reach: rules of the session first, then those for good, and the logged hosts."""
     holds = None if boundary is None else boundary.holds
     allowed = [messages.AllowedHost(host, until) for host, until in sorted(network.gate.answers().items())]
-    allowed += [messages.AllowedHost(rule.host, "always", rule.at, rule.message) for rule in await tables.rules()]
+    hosts = await tables.uses()
+    for host in hosts:
+        host.open, sent, received = network.open_to(host.host, host.port, host.decision)
+        host.sent += sent
+        host.received += received
     return messages.ReachResult(
         mode=network.gate.mode,
         holds=holds,
         sandbox="it is tried when the agent starts" if boundary is None else boundary.words,
         writable=[str(settings.workspace)] if holds else [],
-        allowed=allowed,
-        hosts=[_reached(use, network) for use in await tables.uses()],
+        allowed=[*allowed, *await tables.rules()],
+        hosts=hosts,
         registries=sorted(REGISTRIES),
-    )
-
-
-def _reached(use: HostUse, network: EgressProxy) -> messages.ReachedHost:
-    """Return a logged host with the bytes of open connections added, which the log has only at their end."""
-    open_now, sent, received = network.open_to(use.host, use.port, use.decision)
-    return messages.ReachedHost(
-        use.host,
-        use.port,
-        use.decision,
-        use.connections,
-        open_now,
-        use.sent + sent,
-        use.received + received,
-        use.last_at,
-        use.message,
     )
 
 
@@ -167,7 +145,7 @@ async def act(
     actions: Actions,
     view: MemoryView,
     request: wire.AddActionRequest | wire.UpdateActionRequest | wire.ResolveActionRequest,
-) -> wire.AnyMemoryResult | messages.Error:
+) -> wire.MemoryResult | messages.Error:
     """Make a person's change of an action; an outdated one gets an error with the current action.
 
     Raises PeerError for an invalid change: see `Actions`.

@@ -1,8 +1,6 @@
 """The label of the session: `clean`, or `exposed` once it has read untrusted content.
 
-Each logged call whose result is untrusted has an `origin`, found by code when the call ended. The label follows from
-the log's turns, so it survives a restart. The words of a session are known whole until a restart, and then as far as
-the log has them.
+It follows from the log's turns, whose calls have an `origin` if their result is untrusted, so it survives a restart.
 """
 
 from __future__ import annotations
@@ -167,10 +165,7 @@ class SessionLabel:
     def heard(
         self, text: str, pasted: Spans, asked_by: str | None, pictures: Iterable[str] = (), *, is_persons: bool
     ) -> None:
-        """Record the message that begins a turn: its words, and the sources of its pictures.
-
-        `is_persons` is false for a message of a schedule.
-        """
+        """Record the message that begins a turn, and its pictures' sources. `is_persons` is false for a schedule's."""
         before = len(self._sources)
         self._turn_at = time.time()
         self._written.clear()

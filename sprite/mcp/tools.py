@@ -41,7 +41,7 @@ Told = Callable[[str], Awaitable[None]]
 class Source(Protocol):
     """One person's memory, which answers the tools."""
 
-    async def answer(self, request: wire.AnyMemoryRequest) -> wire.MemoryResult:
+    async def answer(self, request: wire.MemoryRequest) -> wire.MemoryResult:
         """Return the answer to a memory request. Raises PeerError with a text for people if there is none."""
 
 
@@ -140,7 +140,7 @@ async def _ask(source: AgentSource, asked: shapes.AskSprite, told: Told) -> Said
     return Said(shapes.reply_text(given), given)
 
 
-async def _answer(source: Source, request: wire.AnyMemoryRequest, kind: type[_R]) -> _R:
+async def _answer(source: Source, request: wire.MemoryRequest, kind: type[_R]) -> _R:
     answer = await source.answer(request)
     if not isinstance(answer, kind):
         raise PeerError("The sprite's answer is invalid. Update the bridge and the sprite.", code="unexpected")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct, field
 
 from sprite.common.failures import Action
-from sprite.protocol.shapes import FileCounts, FoundHit, Origin, Payload
+from sprite.protocol.shapes import FileCounts, FoundHit, Origin, ServerPayload, union_of
 
 
-class AgentEvent(Payload, tag_field="event"):
+class AgentEvent(ServerPayload, tag_field="event"):
     """Something that the agent did in a turn: a person's mission, or a turn that it began by itself.
 
     `mission_id` names the turn.
@@ -146,16 +146,7 @@ class Failed(Ending, tag="error"):
 
 
 AnyEnding = Complete | Interrupted | Failed
-AnyAgentEvent = (
-    Started
-    | TextDelta
-    | Thinking
-    | WholeText
-    | ToolUse
-    | ToolResult
-    | ToolOutput
-    | Compacting
-    | Compacted
-    | ModelChanged
-    | AnyEnding
-)
+if TYPE_CHECKING:
+    AnyAgentEvent = AgentEvent
+else:
+    AnyAgentEvent = union_of(AgentEvent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sprite.protocol.archive import is_plain
 from sprite.protocol.shapes import FILE_FOLDERS
 
 #: Limit for a name in messages.
@@ -26,12 +27,8 @@ def on_disk(path: str) -> tuple[str, ...]:
 
 def is_below_folders(path: str) -> bool:
     """Return whether a path names something in one of the folders, without parts that lead elsewhere."""
-    folder, *parts = path.split("/")
-    return (
-        folder in FILE_FOLDERS
-        and parts != []
-        and all(part not in {"", ".", ".."} and "\0" not in part for part in parts)
-    )
+    folder, slash, _ = path.partition("/")
+    return folder in FILE_FOLDERS and bool(slash) and is_plain(path)
 
 
 #: The pictures that the model's API takes, by the first bytes of a file.

@@ -6,15 +6,13 @@ import json
 import re
 from typing import Any
 
-INDENT = "  "
-
 
 def set_in(text: str) -> str:
     """Return the text with all lines but the first indented, for every Unicode line separator.
 
     A line that begins with `- [L3 PREFERENCE` or `[turn 9` is ours only at the start of a line.
     """
-    return f"\n{INDENT}".join(text.splitlines())
+    return "\n  ".join(text.splitlines())
 
 
 def on_one_line(text: str) -> str:
@@ -26,8 +24,6 @@ def one_line(value: object) -> str:
     """Return a path or other foreign value on one line, with unprintable characters replaced."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
 
-
-__all__ = ["on_one_line", "part", "quoted", "sealed", "set_in"]
 
 #: One of our closing tags in any spelling that a model would accept.
 _CLOSING_TAG = re.compile(

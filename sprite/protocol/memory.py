@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from sprite.protocol import shapes
-from sprite.protocol.shapes import Payload, RowId
+from sprite.protocol.shapes import ClientPayload, RowId, ServerPayload
 
 # --- requests ---------------------------------------------------------------------------------
 
 
-class MemoryRequest(Payload, tag_field="op"):
+class MemoryRequest(ClientPayload, tag_field="op"):
     """Reads memory, or changes it for a person. Lists come in pages of `limit` rows and end with an empty page."""
 
 
@@ -254,42 +254,10 @@ class HealthRequest(MemoryRequest, tag="health"):
     """Asks for the size, state and cost of memory."""
 
 
-AnyMemoryRequest = (
-    FilesRequest
-    | FileRequest
-    | HistoryRequest
-    | SearchRequest
-    | AroundRequest
-    | BootRequest
-    | LearningsRequest
-    | TurnRequest
-    | ActionsRequest
-    | EditRequest
-    | AcceptRequest
-    | RejectRequest
-    | AddActionRequest
-    | UpdateActionRequest
-    | ResolveActionRequest
-    | UserFilesRequest
-    | DeleteUserFileRequest
-    | ChangesRequest
-    | UndoRequest
-    | RetryRequest
-    | LearningRequest
-    | ForgetRequest
-    | CurationsRequest
-    | ObservationsRequest
-    | ChatRequest
-    | SessionsRequest
-    | RenameSessionRequest
-    | RulesRequest
-    | HealthRequest
-)
-
 # --- results ----------------------------------------------------------------------------------
 
 
-class MemoryResult(Payload, tag_field="op"):
+class MemoryResult(ServerPayload, tag_field="op"):
     """The answer to a `memory` message; `op` is the request's."""
 
 
@@ -508,36 +476,3 @@ class HealthResult(MemoryResult, tag="health"):
     """The size, state and cost of memory."""
 
     health: shapes.Health
-
-
-AnyMemoryResult = (
-    FilesResult
-    | FileResult
-    | HistoryResult
-    | SearchResult
-    | AroundResult
-    | BootResult
-    | LearningsResult
-    | LoggedTurnResult
-    | ActionsResult
-    | EditResult
-    | AcceptResult
-    | RejectResult
-    | AddActionResult
-    | UpdateActionResult
-    | ResolveActionResult
-    | UserFilesResult
-    | DeleteUserFileResult
-    | ChangesResult
-    | UndoResult
-    | RetryResult
-    | LearningResult
-    | ForgetResult
-    | CurationsResult
-    | ObservationsResult
-    | ChatResult
-    | SessionsResult
-    | RenameSessionResult
-    | RulesResult
-    | HealthResult
-)

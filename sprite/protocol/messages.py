@@ -11,11 +11,14 @@ from msgspec import UNSET, UnsetType, field
 
 from sprite.protocol import shapes
 from sprite.protocol.events import AnyAgentEvent
-from sprite.protocol.memory import AnyMemoryRequest, AnyMemoryResult
+from sprite.protocol.memory import MemoryRequest, MemoryResult
 from sprite.protocol.observing import Observe, Observed
 from sprite.protocol.replication import Lease, Ship, ShipAck, Shipped
-from sprite.protocol.shapes import Payload
+from sprite.protocol.shapes import Payload, union_of
 
+ClientPayload = shapes.ClientPayload
+ServerPayload = shapes.ServerPayload
+RelayedPayload = shapes.RelayedPayload
 PROTOCOL_VERSION = 1
 
 #: A message from a hostile peer must fit many times into the memory of a small VM.
@@ -47,7 +50,7 @@ CHAT_TEXT_CHARS = 20_000
 # --- a person's changes to the canvas -----------------------------------------------------------
 
 
-class CanvasInteraction(Payload, tag_field="action"):
+class CanvasInteraction(ClientPayload, tag_field="action"):
     """A person's own change of the canvas, made without the agent; one type for each `action`."""
 
 
@@ -122,23 +125,10 @@ class MoveCard(CanvasInteraction, tag="move_card"):
     size: shapes.Size | None = None
 
 
-AnyCanvasInteraction = (
-    CreateStack
-    | RenameStack
-    | ArchiveStack
-    | RestoreStack
-    | CreateCard
-    | UpdateBlock
-    | ArchiveCard
-    | RestoreCard
-    | MoveCard
-)
-
-
 # --- the agent's reach: hosts, the person's rules about them, and the folders that it may write ---
 
 
-class Reach(Payload):
+class Reach(ClientPayload):
     """Asks which hosts the agent may reach. `revoke` first removes the rule for a host and ends its connections."""
 
     revoke: str | None = None
@@ -160,22 +150,22 @@ class ReachedHost(Payload, omit_defaults=False):
     """Connections to a host with the same decision; bytes as the agent sees them, `last_at` in Unix seconds.
 
     `decision` is why they were allowed (the model's endpoint, a package registry, open egress, the person's answer)
-    or that they were refused. `open` is the number of open connections. `message` is the beginning of the message
-    whose turn made the last one.
+    or that they were refused. `message` is the beginning of the message whose turn made the last one. `open` is the
+    number of open connections, which only a running sprite knows.
     """
 
     host: str
     port: int
     decision: str
     connections: int
-    open: int
     sent: int
     received: int
     last_at: float
     message: str | None
+    open: int | UnsetType = UNSET
 
 
-class ReachResult(Payload, omit_defaults=False):
+class ReachResult(ServerPayload, omit_defaults=False):
     """The answer to `reach`. `sandbox` names its protections; `holds` is null until the first start has tested them.
 
     `writable` are the folders that the agent may write. `mode` is the value of SPRITE_EGRESS. `registries` are
@@ -201,7 +191,7 @@ class Resume(Payload):
     last_seq: int
 
 
-class Auth(Payload):
+class Auth(ClientPayload):
     """The first frame of a connection. `lease` is the bridge's lease if several bridges share the sprites."""
 
     token: str
@@ -219,7 +209,7 @@ class Image(Payload):
     path: str | None = None
 
 
-class Mission(Payload):
+class Mission(ClientPayload):
     """A message to the agent. The envelope's `id` is its idempotency key.
 
     `asked_by` names the program that wrote it; such words never count as the person's. Only a person's own client
@@ -234,11 +224,11 @@ class Mission(Payload):
     images: list[Image] = field(default_factory=list)
 
 
-class Heartbeat(Payload):
+class Heartbeat(ClientPayload):
     """Asks the sprite to run the actions that are due. It answers once these and all earlier missions have ended."""
 
 
-class Interrupt(Payload):
+class Interrupt(ClientPayload):
     """Stops the named turn, or removes the named mission from the queue.
 
     Without a name, stops the running mission; if none runs, the agent's own turn and its background work.
@@ -247,7 +237,7 @@ class Interrupt(Payload):
     mission_id: str | None = None
 
 
-class FileUpload(Payload):
+class FileUpload(ClientPayload):
     """A chunk of a file in base64. Chunks come in order of `index`, from 0."""
 
     upload_id: str
@@ -273,14 +263,14 @@ def upload_chunks(name: str, data: bytes) -> Iterator[FileUpload]:
 Decision = Literal["allow", "deny", "session", "always"]
 
 
-class Permission(Payload):
+class Permission(ClientPayload):
     """The person's answer to the open `permission_request` with this id."""
 
     request_id: str
     decision: Decision
 
 
-class System(Payload):
+class System(ClientPayload):
     """A command: `status`, `new_session`, `resume_session`, `flush` (curate the waiting turns) and others.
 
     The answer follows once it is done. `check_model` sends a request that is not billed. `revoke` removes the
@@ -305,7 +295,7 @@ RuleWord = Literal["accept", "dismiss", "retire", "override"]
 RuleOutcome = Literal["stopped", "allowed", "denied", "passed"]
 
 
-class Rule(Payload):
+class Rule(ClientPayload):
     """The person's word on a rule about tool calls: never sent for a program.
 
     `override` lets the call that the rule stopped last run once. `propose` has a new rule in one line as `text`, to be
@@ -317,27 +307,8 @@ class Rule(Payload):
     text: str = ""
 
 
-class Ping(Payload):
+class Ping(ClientPayload):
     """Keeps a network path open. It has no answer."""
-
-
-ClientPayload = (
-    Auth
-    | Mission
-    | Heartbeat
-    | Interrupt
-    | AnyCanvasInteraction
-    | FileUpload
-    | AnyMemoryRequest
-    | Permission
-    | Rule
-    | System
-    | Reach
-    | Observe
-    | Ship
-    | ShipAck
-    | Ping
-)
 
 
 class ResumeFrom(Payload):
@@ -353,9 +324,9 @@ CLIENT_TYPES: dict[str, Any] = {
     "mission": Mission,
     "heartbeat": Heartbeat,
     "interrupt": Interrupt,
-    "canvas_interaction": AnyCanvasInteraction,
+    "canvas_interaction": union_of(CanvasInteraction),
     "file_upload": FileUpload,
-    "memory": AnyMemoryRequest,
+    "memory": union_of(MemoryRequest),
     "permission": Permission,
     "rule": Rule,
     "system": System,
@@ -377,7 +348,7 @@ VISITOR_TYPES: dict[str, Any] = {
 # --- server -> client -------------------------------------------------------------------------
 
 
-class AuthOk(Payload, omit_defaults=False):
+class AuthOk(ServerPayload, omit_defaults=False):
     """Accepts a connection; `limits` are in bytes and characters."""
 
     protocol: int
@@ -387,7 +358,7 @@ class AuthOk(Payload, omit_defaults=False):
     limits: dict[str, int]
 
 
-class Ack(Payload):
+class Ack(ServerPayload):
     """Confirms a message of the client; the type of that message decides which other fields are set."""
 
     status: Literal["accepted", "queued", "duplicate", "done"]
@@ -401,7 +372,7 @@ class Ack(Payload):
     stopped: list[shapes.Stopped] | None = None
 
 
-class Error(Payload, omit_defaults=False):
+class Error(ServerPayload, omit_defaults=False):
     """A fault in words for people. After a conflict, `block` or `action` is the current version.
 
     `newest` is the epoch of the newest lease, for a bridge that is refused because its lease is older.
@@ -414,7 +385,7 @@ class Error(Payload, omit_defaults=False):
     action: shapes.ActionRow | UnsetType = UNSET
 
 
-class StateSync(Payload, omit_defaults=False):
+class StateSync(ServerPayload, omit_defaults=False):
     """The whole state that a client needs to draw itself.
 
     `permissions` are the open questions. `running` is what the current turn has shown so far. `queued` are the ids
@@ -435,7 +406,7 @@ class StateSync(Payload, omit_defaults=False):
     tz: str = "UTC"
 
 
-class Gap(Payload, omit_defaults=False):
+class Gap(ServerPayload, omit_defaults=False):
     """The sprite has deleted events that the client asked to replay; those from `oldest_seq` on remain.
 
     A `state_sync` follows.
@@ -463,7 +434,7 @@ class StandingRule(Payload, omit_defaults=False):
     at: float
 
 
-class Status(Payload, omit_defaults=False):
+class Status(ServerPayload, omit_defaults=False):
     """The answer to a `system` message. `stopped` is what `new_session` stopped in the previous session."""
 
     action: str
@@ -492,25 +463,25 @@ class Running(Payload, omit_defaults=False):
     partial: str
 
 
-class ActionUpdate(Payload, omit_defaults=False):
+class ActionUpdate(ServerPayload, omit_defaults=False):
     """The current state of an action that was created, changed, fired or closed."""
 
     action: shapes.ActionRow
 
 
-class ScheduleUpdate(Payload, omit_defaults=False):
+class ScheduleUpdate(ServerPayload, omit_defaults=False):
     """The next time at which the sprite must be awake; null if nothing is due."""
 
     next_due: NextDue | None
 
 
-class SessionUpdate(Payload, omit_defaults=False):
+class SessionUpdate(ServerPayload, omit_defaults=False):
     """The current session changed: background work began or ended, or its pause or model changed."""
 
     session: shapes.SessionState
 
 
-class ChatSaid(Payload, omit_defaults=False):
+class ChatSaid(ServerPayload, omit_defaults=False):
     """The sprite accepted a mission: its text for the chat; `at` in Unix seconds. The agent's reply follows as events.
 
     `origin` says whether a person, a schedule or a program sent it; `asked_by` names the program. `pasted` lists
@@ -529,7 +500,7 @@ class ChatSaid(Payload, omit_defaults=False):
 CanvasCommand = Literal["create_card", "update_card", "close_card"]
 
 
-class CanvasUpdate(Payload):
+class CanvasUpdate(ServerPayload):
     """A card was drawn or changed; `close_card` means that it left the canvas."""
 
     command: CanvasCommand
@@ -549,7 +520,7 @@ class CanvasUpdate(Payload):
         )
 
 
-class StackUpdate(Payload, omit_defaults=False):
+class StackUpdate(ServerPayload, omit_defaults=False):
     """A stack was created, renamed, archived or restored."""
 
     stack_id: str
@@ -557,7 +528,7 @@ class StackUpdate(Payload, omit_defaults=False):
     archived: bool
 
 
-class MemoryUpdate(Payload, omit_defaults=False):
+class MemoryUpdate(ServerPayload, omit_defaults=False):
     """Memory changed: the names of the changed files, the new learnings, and the curation that made them.
 
     `drift` names every file whose drift waits for the person. `answered` are earlier learnings that the person
@@ -584,7 +555,7 @@ class ForeignSpan(Payload, omit_defaults=False):
     source: str
 
 
-class PermissionRequest(Payload, omit_defaults=False):
+class PermissionRequest(ServerPayload, omit_defaults=False):
     """A tool call that waits for a person's answer.
 
     `mission_id` is the turn that made the call. The question of a `background` agent stays open after its turn,
@@ -614,13 +585,13 @@ class PermissionRequest(Payload, omit_defaults=False):
     rule: str | None = None
 
 
-class RuleOffered(Payload, omit_defaults=False):
+class RuleOffered(ServerPayload, omit_defaults=False):
     """A rule was offered to the person, or its status changed."""
 
     rule: shapes.RuleRow
 
 
-class RuleApplied(Payload, omit_defaults=False):
+class RuleApplied(ServerPayload, omit_defaults=False):
     """A rule applied to a call: `said` is the text for the agent, and `did` the outcome.
 
     `passed`: the person had let the call run once. `allowed` and `denied` are their answers to a rule that asks.
@@ -632,37 +603,12 @@ class RuleApplied(Payload, omit_defaults=False):
     said: str
 
 
-class PermissionResolved(Payload, omit_defaults=False):
+class PermissionResolved(ServerPayload, omit_defaults=False):
     """A question was closed; `decision` is null if no answer came in time."""
 
     request_id: str
     decision: Decision | None
 
-
-ServerPayload = (
-    AuthOk
-    | Ack
-    | Error
-    | StateSync
-    | Gap
-    | Status
-    | AnyAgentEvent
-    | CanvasUpdate
-    | MemoryUpdate
-    | AnyMemoryResult
-    | PermissionRequest
-    | PermissionResolved
-    | RuleOffered
-    | RuleApplied
-    | ChatSaid
-    | StackUpdate
-    | SessionUpdate
-    | ActionUpdate
-    | ScheduleUpdate
-    | ReachResult
-    | Observed
-    | Shipped
-)
 
 SERVER_TYPES: dict[str, Any] = {
     "auth_ok": AuthOk,
@@ -674,7 +620,7 @@ SERVER_TYPES: dict[str, Any] = {
     "agent_event": AnyAgentEvent,
     "canvas_update": CanvasUpdate,
     "memory_update": MemoryUpdate,
-    "memory_result": AnyMemoryResult,
+    "memory_result": union_of(MemoryResult),
     "permission_request": PermissionRequest,
     "permission_resolved": PermissionResolved,
     "rule_offered": RuleOffered,
@@ -690,7 +636,7 @@ SERVER_TYPES: dict[str, Any] = {
 }
 
 
-class LinkState(Payload, omit_defaults=False):
+class LinkState(RelayedPayload, omit_defaults=False):
     """The state of the bridge's connection to the sprite, for pages and terminals, with words if they help.
 
     `offer` is what the person may ask of the bridge; `as_of` is the time of the replica. `restore`: the agent's
@@ -704,13 +650,11 @@ class LinkState(Payload, omit_defaults=False):
     as_of: float | None = None
 
 
-class ConnectionUpdate(Payload, omit_defaults=False):
+class ConnectionUpdate(RelayedPayload, omit_defaults=False):
     """From the bridge to its pages and terminals: the person's connections as they now are."""
 
     connections: list[shapes.Connection]
 
-
-RelayedPayload = ServerPayload | LinkState | ConnectionUpdate
 
 #: Messages that the bridge sends to pages and terminals.
 RELAYED_TYPES: dict[str, Any] = {

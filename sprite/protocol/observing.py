@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from sprite.errors import PeerError
-from sprite.protocol.shapes import Payload
+from sprite.protocol.shapes import ClientPayload, ServerPayload
 
 #: The receiver refuses input above these limits. They apply to one call: a frame holds less, so a call of this size
 #: is forwarded in several frames.
@@ -58,7 +58,7 @@ class ObservedTurn(Struct):
     started_at: float | None = None
 
 
-class Observe(Payload):
+class Observe(ClientPayload):
     """Turns of one program and one project (null: the person's own), oldest first."""
 
     source: str
@@ -73,7 +73,7 @@ class RefusedTurn(Struct):
     why: str
 
 
-class Observed(Payload, omit_defaults=False):
+class Observed(ServerPayload, omit_defaults=False):
     """The number of turns written, the number already in the log, and the refused ones."""
 
     stored: int
@@ -144,7 +144,7 @@ def project_key(text: str) -> str:
     if "://" in text:
         return _address(text)
     if _SCP_LIKE.match(text):
-        return _without_end(text)
+        return text.rstrip("/")
     if text.startswith("//"):
         raise _refused("it begins with two slashes")
     path = PureWindowsPath(text) if _DRIVE.match(text) else PurePosixPath(text)
@@ -193,10 +193,6 @@ def _address(text: str) -> str:
         raise _refused("the address has ? or # in it; give the repository's own")
     if ".." in parts.path.split("/"):
         raise _refused("it goes upwards with ..")
-    return _without_end(text)
-
-
-def _without_end(text: str) -> str:
     return text.rstrip("/")
 
 

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from sprite.protocol.shapes import Payload, RowId
+from sprite.protocol.shapes import ClientPayload, RowId, ServerPayload
 
 #: Limit for the rows of a message, as JSON: the content of a frame, and the rows' positions.
 MOST_ROW_BYTES = 2 * 1024 * 1024
@@ -57,7 +57,7 @@ class Lacks(Struct):
     chunks: list[str]
 
 
-class Ship(Payload):
+class Ship(ClientPayload):
     """From the bridge: send all rows after position `after`, then each change.
 
     `log` identifies the store's log, null for an empty store; a sprite with another log starts from the beginning.
@@ -74,7 +74,7 @@ class Ship(Payload):
     store: str | None = None
 
 
-class ShipAck(Payload):
+class ShipAck(ClientPayload):
     """From the bridge: the store has durably stored everything up to this position."""
 
     through: int
@@ -99,7 +99,7 @@ class ShippedChunk(Struct):
     data: str  # base64
 
 
-class Shipped(Payload, omit_defaults=False):
+class Shipped(ServerPayload, omit_defaults=False):
     """To the bridge: rows in commit order. `through` is the position once they are all stored.
 
     `log` identifies the log and the numbering of its positions, joined by a dot; a restored workspace has another

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -17,6 +19,24 @@ RowId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
 
 class Payload(Struct, omit_defaults=True):
     """The common form of all payloads: unknown fields are ignored, unset ones are not sent."""
+
+
+class ClientPayload(Payload):
+    """A message from a client to the sprite."""
+
+
+class RelayedPayload(Payload):
+    """A message from the bridge to its pages and terminals."""
+
+
+class ServerPayload(RelayedPayload):
+    """A message from the sprite to its clients."""
+
+
+def union_of(family: type[Payload]) -> Any:
+    """Return the union of all payloads with this base class, whose tag field tells them apart."""
+    below = family.__subclasses__()
+    return reduce(or_, map(union_of, below)) if below else family
 
 
 #: Limits in pixels: how far a canvas reaches from its corner, and how small and large a card on it may be.

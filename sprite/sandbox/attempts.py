@@ -1,9 +1,7 @@
-"""Attempts to break out of the sandbox: `python -I -S attempts.py FACTS`, run inside by `doctor` and at each start.
+"""Attempts to break out of the sandbox: `python -I -S attempts.py FACTS`. It prints those that got through, and `done`.
 
-It prints a line for each attempt that got through, and `done`. FACTS (JSON) has `closed` (paths that must not be
-there), `written` (folders that must not be written to), `port` and `abstract` (where a program outside listens),
-`spaces` (the namespaces outside), and `marks` (whether setuid files are refused). A script of its own, without imports
-from Sprite.
+FACTS (JSON) has `closed` (paths that must not be there), `written` (folders that must not be written to), `port` and
+`abstract` (where a program outside listens), `spaces` (the namespaces outside), and `marks` (no setuid files).
 """
 
 from __future__ import annotations

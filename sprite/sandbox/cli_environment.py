@@ -30,10 +30,7 @@ unset CLAUDE_CODE_OAUTH_TOKEN
 
 
 def cli_environment(settings: Settings, state: Path) -> dict[str, str]:
-    """Return environment variables for the CLI, in addition to those of this process.
-
-    `state` is the folder in which the CLI keeps its state.
-    """
+    """Return the CLI's environment variables beside this process's; it keeps its state in the folder `state`."""
     env = {
         "CLAUDE_CONFIG_DIR": str(state),
         # In /tmp, outputs of background commands would outlive their session, readable by every later program.

@@ -1,9 +1,7 @@
-"""The agent's way to the network: an HTTP proxy on a Unix socket.
+"""The agent's way to the network: an HTTP proxy on a Unix socket, for CONNECT and `http://` URLs.
 
-It serves CONNECT and requests for `http://` URLs, one per connection. It decides by the host name, then resolves the
-name once, checks the addresses, and connects to a checked address: a second, different DNS answer changes nothing. A
-TLS client must name the same host. The rest is encrypted: a program can name another site in its requests (domain
-fronting).
+It resolves a host once and checks the address; a TLS client must name the same host. The rest is encrypted: a program
+can name another site in its requests (domain fronting).
 """
 
 from __future__ import annotations
@@ -15,12 +13,12 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
 import h11
@@ -28,7 +26,7 @@ import h11
 from sprite.common.addresses import is_public
 from sprite.common.tasks import TaskSet
 from sprite.errors import StorageError
-from sprite.sandbox.hosts import HostGate, HostRefusedError, HostTables, Place, Reason
+from sprite.sandbox.hosts import HostGate, HostRefusedError, Place, Reason
 from sprite.sandbox.model_door import listening_socket, pump
 
 log = logging.getLogger(__name__)
@@ -57,9 +55,8 @@ _HOP_BY_HOP = frozenset(
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _HTTP_PORT, _HTTPS_PORT = 80, 443
 _OK = 200
-
-#: Returns the addresses of a host. Raises OSError if it has none.
-Resolve = Callable[[str, int], Awaitable[list[str]]]
+#: The first byte of a TLS record with a handshake, and that of a ClientHello in it.
+_HANDSHAKE, _CLIENT_HELLO = 22, b"\1"
 
 
 class _BadRequestError(Exception):
@@ -97,30 +94,26 @@ class _Connection:
 
 
 class EgressProxy:
-    """Proxy the agent's network connections, which `gate` allows or refuses and `tables` log.
+    """Proxy the agent's network connections, which `gate` allows or refuses and its tables log.
 
     `always` is the model's endpoint, which is allowed without a question. `never` are hosts that no rule allows.
-    `resolve` replaces the system's resolver, and `inside` allows private addresses: both are for tests.
+    `inside` allows private addresses, for tests.
     """
 
     def __init__(
         self,
         path: Path,
         gate: HostGate,
-        tables: HostTables,
         *,
         always: tuple[str, int] | None = None,
         never: frozenset[str] = frozenset(),
-        resolve: Resolve | None = None,
         inside: bool = False,
     ) -> None:
         self.gate = gate
         self._path = path
-        self._tables = tables
         self._always = Place.of(*always) if always else None
         self._never = never
         self._inside = inside
-        self._resolve = resolve or self._look_up
         # Separate from the loop's threads, which a slow DNS server would occupy.
         self._threads = ThreadPoolExecutor(_LOOKUPS, "dns")
         self._tasks = TaskSet()
@@ -154,9 +147,7 @@ class EgressProxy:
 
     def open_to(self, host: str, port: int, decision: str) -> tuple[int, int, int]:
         """Return the number of open connections to a host for this reason, and their bytes sent and received."""
-        found = [
-            each for each in self._open if (each.place.host, each.place.port, each.reason) == (host, port, decision)
-        ]
+        found = [each for each in self._open if each.place == Place(host, port) and each.reason == decision]
         return len(found), sum(each.sent for each in found), sum(each.received for each in found)
 
     def hosts_since(self, at: float) -> list[str]:
@@ -248,7 +239,7 @@ class EgressProxy:
                     del self._ended[next(iter(self._ended))]
             if number is not None:
                 with suppress(StorageError):
-                    await self._tables.ended(number, connection.sent, connection.received, connection.reason)
+                    await self.gate.tables.ended(number, connection.sent, connection.received, connection.reason)
 
     async def _admit(self, place: Place) -> Reason:
         if place == self._always:
@@ -263,7 +254,7 @@ class EgressProxy:
 
     async def _log(self, place: Place, decision: str, turn: str | None) -> int | None:
         try:
-            return await self._tables.began(place, decision, turn)
+            return await self.gate.tables.began(place, decision, turn)
         except StorageError as error:
             # A full disk must not stop a turn that may free it.
             log.warning("a connection to %s:%d is not logged: %s", place.host, place.port, error)
@@ -283,7 +274,7 @@ class EgressProxy:
     async def _connected(self, place: Place, *, is_model: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Resolve a host's name once, check the addresses, and connect to an allowed one."""
         async with asyncio.timeout(DNS_SECONDS):
-            found = [ipaddress.ip_address(text) for text in await self._resolve(place.host, place.port)]
+            found = [ipaddress.ip_address(text) for text in await self._look_up(place.host, place.port)]
         # The operator chose the model's endpoint, which may be in a private network.
         addresses = [each for each in found if is_model or self._inside or is_public(each)]
         if not addresses:
@@ -334,20 +325,15 @@ class Peer:
         await self.writer.drain()
 
     async def unless_gone(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of `work`.
-
-        If the peer closes the connection meanwhile, cancel `work` and raise ConnectionResetError.
-        """
+        """Return the result of `work`; if the peer closes the connection meanwhile, raise ConnectionResetError."""
         task = asyncio.create_task(work, name="egress work")
         heard = asyncio.create_task(self.reader.read(_PIECE_BYTES), name="egress hang-up")
         try:
             await asyncio.wait({task, heard}, return_when=asyncio.FIRST_COMPLETED)
-            if heard.done() and not task.done():
+            if heard.done():
                 self.http.receive_data(data := heard.result())
-                if not data:
+                if not data and not task.done():
                     raise ConnectionResetError
-            elif heard.done():
-                self.http.receive_data(heard.result())
             return await task
         finally:
             heard.cancel()
@@ -396,18 +382,38 @@ def _names(data: bytes, place: Place) -> bool:
 
     Other protocols and connections to an address always pass. Raises HostRefusedError if they name another host.
     """
-    if not data or place.address is not None or not is_tls(data):
+    if not data or place.address is not None or data[0] != _HANDSHAKE:
         return bool(data)
     try:
-        name = server_name(data)
+        name = _server_name(data)
         if name is None or Place.of(name, place.port) == place:
             return True
-    except UnfinishedError:
+    except ssl.SSLWantReadError:
         if len(data) <= MAX_HEAD_BYTES:
             return False
-    except ValueError:
+    except (ssl.SSLError, ValueError):
         pass
     raise HostRefusedError(f"The program names another host than {place.key} in its TLS connection.")
+
+
+def _server_name(hello: bytes) -> str | None:
+    """Return the server name in a TLS ClientHello, or None if it has none.
+
+    Raises SSLWantReadError if bytes are missing, another SSLError or ValueError if it is invalid.
+    """
+    if hello[5:6] not in {b"", _CLIENT_HELLO}:
+        raise ValueError("no ClientHello")
+    names: list[str | None] = []
+    context, received = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.MemoryBIO()
+    context.sni_callback = lambda _connection, name, _context: names.append(name)
+    received.write(hello)
+    try:
+        context.wrap_bio(received, ssl.MemoryBIO(), server_side=True).do_handshake()
+    except ssl.SSLError:
+        # No handshake ends without a certificate. That of a whole ClientHello fails after its name.
+        if not names:
+            raise
+    return names[0]
 
 
 async def _forward(
@@ -461,10 +467,7 @@ async def answer_of(
 
 
 def _target(request: h11.Request) -> tuple[Place, bytes]:
-    """Return the host and port that a request names, and the path to request there.
-
-    Raises _BadRequestError if there are none.
-    """
+    """Return the place that a request names, and the path to request there. Raises _BadRequestError."""
     names = [name for name, _ in request.headers]
     if b"transfer-encoding" in names and b"content-length" in names:
         raise _BadRequestError(400, "The request has two lengths.")
@@ -506,70 +509,3 @@ def _end_to_end(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]
     named = b",".join(value for name, value in headers if name == b"connection").lower().split(b",")
     left_out = _HOP_BY_HOP | {name.strip() for name in named} - {b"transfer-encoding", b"content-length", b"host"}
     return [(name, value) for name, value in headers if name not in left_out]
-
-
-_HANDSHAKE: Final = 22
-_CLIENT_HELLO: Final = 1
-_SERVER_NAME: Final = 0
-#: Records over which the message may be spread; clients use one.
-_MOST_RECORDS: Final = 8
-
-
-class UnfinishedError(Exception):
-    """A ClientHello is incomplete: more bytes are needed."""
-
-
-def is_tls(data: bytes) -> bool:
-    """Return whether a connection begins as TLS does; `data` has at least one byte."""
-    return data[0] == _HANDSHAKE
-
-
-def server_name(data: bytes) -> str | None:
-    """Return the server name in a TLS ClientHello, or None if it has none.
-
-    Raises UnfinishedError if bytes are missing, ValueError if it is invalid.
-    """
-    message, rest = b"", _Reader(data)
-    for _ in range(_MOST_RECORDS):
-        if rest.take(1)[0] != _HANDSHAKE:
-            raise ValueError("no handshake")
-        rest.take(2)
-        message += rest.block(2)
-        if message[:1] != bytes([_CLIENT_HELLO]):
-            raise ValueError("no ClientHello")
-        end = 4 + int.from_bytes(message[1:4])
-        if len(message) >= max(4, end):
-            try:
-                return _name_in(_Reader(message[4:end]))
-            except UnfinishedError as error:
-                raise ValueError("a field is longer than the message") from error
-    raise ValueError("too many records")
-
-
-def _name_in(hello: _Reader) -> str | None:
-    hello.take(2 + 32)
-    for length_bytes in (1, 2, 1):
-        # The session, cipher suites and compression methods.
-        hello.block(length_bytes)
-    extensions = _Reader(hello.block(2) if hello.data else b"")
-    while extensions.data:
-        kind, content = int.from_bytes(extensions.take(2)), _Reader(extensions.block(2))
-        if kind == _SERVER_NAME:
-            names = _Reader(content.block(2))
-            names.take(1)
-            return names.block(2).decode("ascii")
-    return None
-
-
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def take(self, count: int) -> bytes:
-        if len(self.data) < count:
-            raise UnfinishedError
-        taken, self.data = self.data[:count], self.data[count:]
-        return taken
-
-    def block(self, length_bytes: int) -> bytes:
-        return self.take(int.from_bytes(self.take(length_bytes)))

@@ -1,7 +1,6 @@
 """Check whether a tool call reaches hidden places by any form of path; for `.os/` also by its command.
 
-Commands are checked only without a sandbox. The file tools run inside the CLI, whose folder is in `.os/`. There the
-agent may read only its own long results and the output of background commands.
+In the CLI's folder, which is in `.os/`, the agent may read its own long results and background output only.
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ KEYS_REFUSAL = (
 )
 #: Fields of a tool's input that name files.
 _PATH_KEYS = frozenset({"path", "file", "directory", "cwd", "root", "folder"})
-#: Patterns that are matched against paths, by tool.
-_PATTERN_KEYS = {"Glob": ("pattern",), "Grep": ("glob",)}
-#: Tools that read everything below a folder.
-_SEARCHERS = frozenset({"Glob", "Grep"})
+#: Tools that read everything below a folder, and their patterns for paths.
+_PATTERN_KEYS = {"Glob": "pattern", "Grep": "glob"}
 #: The tool that reads the files that the CLI stores for the agent.
 _READER = "Read"
 #: Their places: projects/PROJECT/SESSION/tool-results/FILE, and tmp/USER/PROJECT/SESSION/tasks/FILE.
@@ -80,7 +77,7 @@ class Guard:
 
     def _searches(self, tool: str, real: Path, place: Path) -> bool:
         """Return whether the tool, searching everything below `real`, would read the hidden `place`."""
-        return tool in _SEARCHERS and not self._sandboxed and place.is_relative_to(real)
+        return tool in _PATTERN_KEYS and not self._sandboxed and place.is_relative_to(real)
 
     def _is_set_aside(self, real: Path, tool: str) -> bool:
         """Return whether the agent may read this file: a long result or output that the CLI stored for it."""
@@ -109,7 +106,7 @@ def _paths(tool: str, value: Any, cwd: str) -> Iterator[str]:
     for key, item in value.items():
         if isinstance(item, str) and (key in _PATH_KEYS or key.endswith("_path")):
             yield str(Path(cwd) / _at_home(item))
-        elif isinstance(item, str) and key in _PATTERN_KEYS.get(tool, ()):
+        elif isinstance(item, str) and key == _PATTERN_KEYS.get(tool):
             start = value.get("path")
             yield from _beginnings(str(Path(cwd) / (_at_home(start) if isinstance(start, str) else "") / item))
         elif isinstance(item, dict | list):

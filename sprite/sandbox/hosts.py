@@ -20,6 +20,7 @@ from sprite.common.addresses import Address, plain_address
 from sprite.common.tasks import TaskSet
 from sprite.config import Egress
 from sprite.errors import StorageError
+from sprite.protocol.messages import AllowedHost, ReachedHost
 from sprite.storage.connection import Tables, in_transaction
 
 log = logging.getLogger(__name__)
@@ -28,36 +29,20 @@ log = logging.getLogger(__name__)
 WEB_PORTS = frozenset({80, 443})
 #: Package registries, and the hosts from which their clients download. A leading dot covers all subdomains. Each
 #: host serves files that anyone can read; several also accept uploads from people with an account.
-REGISTRIES = {
-    # Python: the index and its files.
-    "pypi.org": "pip and uv",
-    "files.pythonhosted.org": "pip and uv",
-    # JavaScript.
-    "registry.npmjs.org": "npm",
-    "registry.yarnpkg.com": "Yarn 1",
-    # Rust: the index, crates, toolchains.
-    "index.crates.io": "cargo",
-    "static.crates.io": "cargo",
-    "crates.io": "cargo",
-    "static.rust-lang.org": "rustup",
-    # Go: modules and their checksums.
-    "proxy.golang.org": "go",
-    "sum.golang.org": "go",
-    # Ruby.
-    "rubygems.org": "gem and bundler",
-    "index.rubygems.org": "gem and bundler",
-    # Debian and Ubuntu: country mirrors are subdomains.
-    "deb.debian.org": "apt",
-    "security.debian.org": "apt",
-    "archive.ubuntu.com": "apt",
-    ".archive.ubuntu.com": "apt",
-    "security.ubuntu.com": "apt",
-    "ports.ubuntu.com": "apt",
-    # Files of releases, which installers of npm, pip and cargo packages download; no repositories and no API.
-    "objects.githubusercontent.com": "prebuilt binaries",
-    "release-assets.githubusercontent.com": "prebuilt binaries",
-    "codeload.github.com": "archives of repositories, for npm, cargo and go",
-}
+REGISTRIES = frozenset(
+    (
+        "pypi.org files.pythonhosted.org "
+        "registry.npmjs.org registry.yarnpkg.com "
+        "index.crates.io static.crates.io crates.io static.rust-lang.org "
+        "proxy.golang.org sum.golang.org "
+        "rubygems.org index.rubygems.org "
+        "deb.debian.org security.debian.org "
+        # Country mirrors are subdomains.
+        "archive.ubuntu.com .archive.ubuntu.com security.ubuntu.com ports.ubuntu.com "
+        # Files of releases, which installers of npm, pip and cargo packages download; no repositories and no API.
+        "objects.githubusercontent.com release-assets.githubusercontent.com codeload.github.com"
+    ).split()
+)
 #: Open questions about hosts; more would only tire the person.
 MAX_QUESTIONS = 8
 #: A question stays open for this time after the last connection left it: clients give up and try again.
@@ -162,44 +147,13 @@ _MESSAGE = (
 Reason = Literal["model", "registry", "open", "always", "session", "turn"]
 
 
-@dataclass(frozen=True, slots=True)
-class HostRule:
-    """A host that the person always allows, since `at` (Unix seconds).
-
-    `message` is the beginning of the message whose turn asked.
-    """
-
-    host: str
-    at: float
-    message: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class HostUse:
-    """All logged connections to a host with the same decision.
-
-    `message` is the beginning of the message whose turn made the last one.
-    """
-
-    host: str
-    port: int
-    decision: str
-    connections: int
-    sent: int
-    received: int
-    last_at: float
-    message: str | None
-
-
 class HostTables(Tables):
     """Read and write the person's rules about hosts and the log of connections, in workspace.db."""
 
-    async def rules(self) -> list[HostRule]:
-        """Return the rules, newest first."""
-        return await self._db.fetch_as(
-            HostRule,
-            f"SELECT host, at, {_MESSAGE} FROM host_rules AS row ORDER BY id DESC",  # noqa: S608 - our own
-        )
+    async def rules(self) -> list[AllowedHost]:
+        """Return the hosts that the person always allows, the newest first."""
+        sql = f"SELECT host, 'always', at, {_MESSAGE} FROM host_rules AS row ORDER BY id DESC"  # noqa: S608 - our own
+        return await self._db.fetch_as(AllowedHost, sql)
 
     async def has_rule(self, host: str, *, exposed: bool = False) -> bool:
         """Return whether the person always allows a host; with `exposed`, even after untrusted content was read."""
@@ -239,11 +193,11 @@ class HostTables(Tables):
         sql = "UPDATE host_connections SET ended_at = ?, sent = ?, received = ?, decision = ? WHERE id = ?"
         await self._db.execute(sql, (time.time(), sent, received, decision, number))
 
-    async def uses(self) -> list[HostUse]:
-        """Return the logged hosts, most recently used first."""
+    async def uses(self) -> list[ReachedHost]:
+        """Return the logged hosts, most recently used first, without the bytes of open connections."""
         # SQLite takes the other columns from the row with the greatest `at`.
         return await self._db.fetch_as(
-            HostUse,
+            ReachedHost,
             f"SELECT host, port, decision, count(*), sum(sent), sum(received), max(at), {_MESSAGE} "  # noqa: S608 - our own
             "FROM host_connections AS row GROUP BY host, port, decision ORDER BY max(at) DESC LIMIT ?",
             (MAX_HOSTS_SHOWN,),
@@ -260,10 +214,7 @@ Ask = Callable[[str, str | None], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The agent's session and turn at some time, None where there is none.
-
-    `exposed`: the session has read untrusted content.
-    """
+    """The agent's session and turn at some time, and whether the session has read untrusted content (`exposed`)."""
 
     session: str | None
     turn: str | None
@@ -286,7 +237,7 @@ class HostGate:
 
     def __init__(self, mode: Egress, tables: HostTables, now: Callable[[], Moment], ask: Ask) -> None:
         self.mode = mode
-        self._tables = tables
+        self.tables = tables
         self.now = now
         self._ask = ask
         #: Answers that hold for a session or a turn, by key.
@@ -315,7 +266,7 @@ class HostGate:
         """Delete the person's permission for a host. Return False if there is none."""
         is_allowed = self._answer(key) in _ALLOWING
         self._answers.pop(key, None)
-        return await self._tables.revoke(key) or is_allowed
+        return await self.tables.revoke(key) or is_allowed
 
     async def close(self) -> None:
         """Withdraw all questions."""
@@ -332,7 +283,7 @@ class HostGate:
         return word if word == "session" or (now.turn is not None and now.turn == asked.turn) else None
 
     async def _known(self, key: str) -> Reason | None:
-        if await self._tables.has_rule(key, exposed=self.now().exposed):
+        if await self.tables.has_rule(key, exposed=self.now().exposed):
             return "always"
         word = self._answer(key)
         if word == "deny":
@@ -362,7 +313,7 @@ class HostGate:
         try:
             word = await self._ask(key, asked.turn)
             if word == "always":
-                await self._tables.add_rule(key, asked.turn, exposed=asked.exposed)
+                await self.tables.add_rule(key, asked.turn, exposed=asked.exposed)
                 return "always"
         except HostRefusedError as error:
             # Returned, because no connection may be left to take an exception.

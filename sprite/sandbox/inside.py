@@ -1,7 +1,6 @@
-"""First program in a sandbox: `python -I -S inside.py PORT=SOCKET... -- PROGRAM ARGS...`.
+"""First program in a sandbox: `python -I -S inside.py PORT=SOCKET... -- PROGRAM ARGS...`. A script of its own.
 
-It listens on loopback and forwards each connection to a Unix socket, then becomes the program. The sockets are beside
-this file. A script of its own, without imports from Sprite.
+It forwards connections from loopback to Unix sockets beside this file, and becomes the program.
 """
 
 # Each start of the agent waits for these modules.

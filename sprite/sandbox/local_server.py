@@ -53,7 +53,7 @@ class _NoTables(HostTables):
 async def run(folder: Path, hosts: list[str], command: list[str], environment: dict[str, str]) -> int:
     """Run the MCP server until it ends. Return its exit status."""
     path = folder / "egress.sock"
-    proxy = EgressProxy(path, _NamedHosts(hosts), _NoTables())
+    proxy = EgressProxy(path, _NamedHosts(hosts))
     await proxy.start()
     try:
         arguments, variables = server_command(from_environment(folder, {}), path)

@@ -27,10 +27,7 @@ def endpoint(settings: Settings) -> tuple[str, int] | None:
 
 
 def inner_port(settings: Settings) -> int:
-    """Return the port on which the sandbox offers the model's endpoint.
-
-    It is the endpoint's own port if possible, so that URL and `Host` header stay unchanged.
-    """
+    """Return the endpoint's port in the sandbox: its own if possible, so that URL and `Host` header stay unchanged."""
     found = endpoint(settings)
     return found[1] if found and found[0] in _LOOPBACK and found[1] >= _FIRST_FREE_PORT else _OWN_PORT
 

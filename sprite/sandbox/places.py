@@ -132,10 +132,7 @@ Kind = Literal["hide", "private", "show", "cache", "write", "protect"]
 
 
 def rules(settings: Settings) -> dict[Path, Kind]:
-    """Return for each path that the sandbox hides, shows or protects what it does with it; outer paths first.
-
-    It leaves all other paths as they are on the machine.
-    """
+    """Return what the sandbox does with paths, outer ones first. All others stay as they are on the machine."""
     workspace, mounts, on_vm = settings.workspace.resolve(), list(_mounts()), settings.vm_socket.exists()
     wanted: dict[Path, Kind] = {} if on_vm else _persons_machine(workspace)
     hidden = [settings.system.resolve(), *hidden_places(settings)]

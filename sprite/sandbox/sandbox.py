@@ -213,10 +213,7 @@ def bundled_cli() -> Path | None:
 
 
 def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
-    """Write an executable that runs the CLI in the sandbox; return its path.
-
-    Return None without a sandbox or a CLI.
-    """
+    """Write an executable that runs the CLI in the sandbox; return its path, or None without a sandbox or a CLI."""
     cli = bundled_cli()
     if cli is None or boundary.engine is None:
         (settings.run / "agent").unlink(missing_ok=True)
@@ -231,10 +228,7 @@ def agent_command(settings: Settings, boundary: Boundary) -> Path | None:
 
 
 def protected_inside(settings: Settings) -> Callable[[Path], bool] | None:
-    """Return a function that tells whether the agent's last started sandbox has a path read-only.
-
-    Return None if it has no sandbox.
-    """
+    """Return a test whether the agent's last started sandbox has a path read-only, or None without a sandbox."""
     try:
         command = (settings.run / "agent").read_text()
     except FileNotFoundError:
@@ -431,10 +425,7 @@ def server_command(settings: Settings, egress: Path) -> tuple[list[str], dict[st
 
 
 def _confined(settings: Settings, kind: Kind, shown: dict[Path, Kind]) -> list[str]:
-    """Return a bubblewrap command without network; folders of the person and of Sprite are hidden as `kind` says.
-
-    `shown` are exceptions: other folders, and how to mount them.
-    """
+    """Return a bubblewrap command that hides folders as `kind` says, except those in `shown`, and has no network."""
     engine = next(_engines(), None)
     if engine is None:
         raise FileNotFoundError("bubblewrap is not installed")

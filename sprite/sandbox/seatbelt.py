@@ -1,7 +1,6 @@
 """The sandbox of macOS: a Seatbelt profile for `sandbox-exec`. Untested: `doctor` has to prove it before it is used.
 
-It has no namespaces. So a program inside reaches only the ports of its own proxies on loopback, temporary files are in
-the CLI's state, and changed caches are refused.
+It has no namespaces: loopback is shared, temporary files are in the CLI's state, and changed caches are refused.
 """
 
 from __future__ import annotations

@@ -10,13 +10,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sprite.config import Egress
+from sprite.protocol.messages import ReachedHost
 from sprite.sandbox import egress, hosts
 from sprite.sandbox.egress import EgressProxy
-from sprite.sandbox.hosts import Answer, HostGate, HostRefusedError, HostUse, Moment
+from sprite.sandbox.hosts import Answer, HostGate, HostRefusedError, Moment
 from sprite.workspace.database import WorkspaceDB, open_workspace
 from tests.harness import PATIENCE
 from tests.looks import eventually
@@ -52,24 +54,32 @@ class Person:
             await self.changed.wait_for(lambda: len(self.asked) >= times)
 
 
+class Resolved(EgressProxy):
+    """A proxy whose names resolve to the addresses in `zone`, one answer after another, by default to loopback."""
+
+    def __init__(self, path: Path, gate: HostGate, **options: Any) -> None:
+        super().__init__(path, gate, **options)
+        self.zone: dict[str, list[list[str]]] = {}
+        self.looked_up: list[str] = []
+
+    async def _look_up(self, host: str, _port: int) -> list[str]:
+        self.looked_up.append(host)
+        answers = self.zone.get(host, [["127.0.0.1"]])
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
 class Stage:
-    """A proxy, its tables and its person. Names resolve to the addresses in `zone`, one answer after another."""
+    """A proxy, its tables and its person."""
 
     def __init__(self, path: Path, workspace: WorkspaceDB, mode: Egress, *, inside: bool) -> None:
         self.path = path / "egress.sock"
         self.tables = workspace.hosts
         self.person = Person()
-        self.zone: dict[str, list[list[str]]] = {}
-        self.looked_up: list[str] = []
         self.writers: list[asyncio.StreamWriter] = []
         self.moment = Moment("session", "turn")
         self.gate = HostGate(mode, self.tables, lambda: self.moment, self.person.ask)
-        self.proxy = EgressProxy(self.path, self.gate, self.tables, resolve=self._resolve, inside=inside)
-
-    async def _resolve(self, host: str, _port: int) -> list[str]:
-        self.looked_up.append(host)
-        answers = self.zone.get(host, [["127.0.0.1"]])
-        return answers.pop(0) if len(answers) > 1 else answers[0]
+        self.proxy = Resolved(self.path, self.gate, inside=inside)
+        self.zone, self.looked_up = self.proxy.zone, self.proxy.looked_up
 
     async def say(self, request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Send a request. The stage closes the connection at its end."""
@@ -93,7 +103,7 @@ class Stage:
             head = await reader.readuntil(b"\r\n\r\n")
         return head.split(b"\r\n")[0], reader, writer
 
-    async def uses(self, wanted: Callable[[Sequence[HostUse]], bool] = bool) -> list[HostUse]:
+    async def uses(self, wanted: Callable[[Sequence[ReachedHost]], bool] = bool) -> list[ReachedHost]:
         """Return the log once it is as wanted: the end of a connection is written after the client saw it."""
         async with asyncio.timeout(PATIENCE):
             while not wanted(found := await self.tables.uses()):  # noqa: ASYNC110 - only the database knows
@@ -298,7 +308,7 @@ async def test_stuck_resolver_is_cut_off(tmp_path: Path, monkeypatch: pytest.Mon
             await asyncio.Event().wait()
             return []
 
-        made.proxy._resolve = never
+        monkeypatch.setattr(made.proxy, "_look_up", never)
         status, _, writer = await made.tunnel(HOST, 443)
         assert status.split()[1] == b"504"
         writer.close()
@@ -367,11 +377,7 @@ async def test_model_endpoint_needs_no_question(tmp_path: Path) -> None:
         person = Person()
         gate = HostGate("bridge", workspace.hosts, lambda: Moment(None, None), person.ask)
         path = tmp_path / "egress.sock"
-
-        async def resolve(_host: str, _port: int) -> list[str]:
-            return ["127.0.0.1"]
-
-        proxy = EgressProxy(path, gate, workspace.hosts, always=("Model.example", port), resolve=resolve)
+        proxy = Resolved(path, gate, always=("Model.example", port))
         await proxy.start()
         for target, status in ((f"model.example:{port}", b"200"), (f"model.example:{port - 1}", b"403")):
             reader, writer = await asyncio.open_unix_connection(path)

@@ -19,7 +19,7 @@ from sprite.errors import PeerError
 from sprite.gateway.canvas import PersonsCanvas
 from sprite.privacy.private_text import PrivateText
 from sprite.protocol.frames import encode
-from sprite.protocol.messages import MAX_FRAME_BYTES, Ack, AnyCanvasInteraction, Error
+from sprite.protocol.messages import CLIENT_TYPES, MAX_FRAME_BYTES, Ack, Error
 from sprite.protocol.shapes import Block, Card, Point, Size
 from sprite.workspace.database import CardSaved, WorkspaceDB, open_workspace
 from sprite.workspace.feed import Feed
@@ -38,7 +38,7 @@ class Desk:
     frames: list[dict[str, Any]] = field(default_factory=list)
 
     async def take(self, message_id: str = "m-1", **interaction: Any) -> Ack | Error:
-        wanted = msgspec.convert(interaction, AnyCanvasInteraction)
+        wanted = msgspec.convert(interaction, CLIENT_TYPES["canvas_interaction"])
         answer = await self.canvas.take(wanted, message_id)
         await self.feed.drain()
         return answer
@@ -118,7 +118,9 @@ async def test_resent_note_exists_once_after_restart(desk: Desk, tmp_path: Path)
     assert len(desk.updates) == 2, "a client that missed the first event gets it now"
     async with open_workspace(tmp_path / "workspace.db") as again:
         feed = Feed(again, await again.last_seq())
-        wanted = msgspec.convert({"action": "create_card", "title": "x", "blocks": []}, AnyCanvasInteraction)
+        wanted = msgspec.convert(
+            {"action": "create_card", "title": "x", "blocks": []}, CLIENT_TYPES["canvas_interaction"]
+        )
         answer = await PersonsCanvas(again, feed, PrivateText(), CanvasContext(again)).take(wanted, "m-1")
         assert isinstance(answer, Ack)
         assert answer.card_id == card.card_id

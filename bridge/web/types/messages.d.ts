@@ -7,12 +7,12 @@ export interface Messages {
     heartbeat: Heartbeat;
     interrupt: Interrupt;
     canvas_interaction:
+      | CreateCard
+      | UpdateBlock
       | CreateStack
       | RenameStack
       | ArchiveStack
       | RestoreStack
-      | CreateCard
-      | UpdateBlock
       | ArchiveCard
       | RestoreCard
       | MoveCard;
@@ -164,35 +164,6 @@ export interface Interrupt {
   mission_id?: string | null;
 }
 /**
- * Creates an empty stack.
- */
-export interface CreateStack {
-  action: "create_stack";
-  name: string;
-}
-/**
- * Renames a stack.
- */
-export interface RenameStack {
-  action: "rename_stack";
-  name: string;
-  stack_id: string;
-}
-/**
- * Removes a stack from the canvas; it can be restored.
- */
-export interface ArchiveStack {
-  action: "archive_stack";
-  stack_id: string;
-}
-/**
- * Restores an archived stack.
- */
-export interface RestoreStack {
-  action: "restore_stack";
-  stack_id: string;
-}
-/**
  * Creates a note card on the given stack, by default on the visible one.
  */
 export interface CreateCard {
@@ -237,6 +208,35 @@ export interface UpdateBlock {
     [k: string]: unknown;
   };
   seen: number;
+}
+/**
+ * Creates an empty stack.
+ */
+export interface CreateStack {
+  action: "create_stack";
+  name: string;
+}
+/**
+ * Renames a stack.
+ */
+export interface RenameStack {
+  action: "rename_stack";
+  name: string;
+  stack_id: string;
+}
+/**
+ * Removes a stack from the canvas; it can be restored.
+ */
+export interface ArchiveStack {
+  action: "archive_stack";
+  stack_id: string;
+}
+/**
+ * Restores an archived stack.
+ */
+export interface RestoreStack {
+  action: "restore_stack";
+  stack_id: string;
 }
 /**
  * Removes a card from the canvas; it can be restored.
@@ -1851,19 +1851,19 @@ export interface AllowedHost {
  * Connections to a host with the same decision; bytes as the agent sees them, `last_at` in Unix seconds.
  *
  *     `decision` is why they were allowed (the model's endpoint, a package registry, open egress, the person's answer)
- *     or that they were refused. `open` is the number of open connections. `message` is the beginning of the message
- *     whose turn made the last one.
+ *     or that they were refused. `message` is the beginning of the message whose turn made the last one. `open` is the
+ *     number of open connections, which only a running sprite knows.
  */
 export interface ReachedHost {
   host: string;
   port: number;
   decision: string;
   connections: number;
-  open: number;
   sent: number;
   received: number;
   last_at: number;
   message: string | null;
+  open?: number;
 }
 /**
  * The number of turns written, the number already in the log, and the refused ones.
