@@ -191,7 +191,7 @@ async def serve(settings: Settings, on_listening: Callable[[str, int], None], st
                     feed,
                     gateway.snapshot,
                     gateway.handle,
-                    runtime.spare.expect_mission,
+                    runtime.expect_mission,
                     Leases(workspace, await workspace.lease()),
                 ),
                 stop.set,
@@ -291,7 +291,7 @@ async def _at_work(
 ) -> AsyncIterator[None]:
     """While the block runs: curate turns left over, run missions and schedules, write boot files, embed turns."""
     await processor.take_up()
-    runtime.spare.expect_mission()
+    runtime.expect_mission()
     # Before the queue runs: withdraw missions of actions closed while the sprite was stopped.
     await scheduler.try_look()
     async with (

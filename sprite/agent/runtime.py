@@ -21,7 +21,7 @@ from sprite.agent.background import Unattended
 from sprite.agent.inbox import Inbox, InternalJob
 from sprite.agent.live_output import LiveOutput
 from sprite.agent.permissions import Call, DeniedError, PermissionBroker
-from sprite.agent.session import PrewarmedAgent, Session
+from sprite.agent.session import Session
 from sprite.agent.turn import BackgroundTurns, Turn
 from sprite.capture.recorder import TurnRecorder
 from sprite.common.tasks import WORDS, off_loop
@@ -97,7 +97,8 @@ class AgentRuntime:
         self._last_is_scheduled = False
         #: Called at the end of a schedule's mission. Its rows may not be on disk yet.
         self.on_schedule_end: Callable[[], None] = lambda: None
-        self.spare = PrewarmedAgent(session, self, settings.prewarm_seconds)
+        #: Ends the process that was started for an expected mission.
+        self._cooling: asyncio.TimerHandle | None = None
         self._unattended = Unattended(settings.background_timeout)
         self._own = BackgroundTurns(session, recorder, self._unattended, self)
         self.background = session.background
@@ -212,7 +213,7 @@ class AgentRuntime:
             return stopped
 
         stopped = await self.inbox.in_turn(end)
-        self.spare.expect_mission()
+        self.expect_mission()
         return stopped
 
     async def resume_session(self, session_id: str) -> None:
@@ -249,7 +250,7 @@ class AgentRuntime:
         try:
             return await self.inbox.in_turn(rest)
         finally:
-            self.spare.expect_mission()
+            self.expect_mission()
 
     async def interrupt(self, mission_id: str | None) -> list[shapes.Stopped]:
         """Stop the named turn or withdraw the named queued mission; return what was stopped. PeerError if nothing was.
@@ -350,10 +351,29 @@ class AgentRuntime:
         if not errand.done.done():
             errand.done.set_result(value)
 
-    async def end_rested(self) -> None:
-        """End the session if it has been idle for too long and no background work runs."""
-        if self._session.has_rested and self._own.current is None and not self.background.works():
-            await self._end_session(SESSION_FLUSH_SECONDS)
+    def expect_mission(self) -> None:
+        """Start the agent's process once the queue is empty; it ends if no mission comes."""
+        if self._settings.prewarm_seconds:
+            self.inbox.when_idle(self._warm_up)
+
+    async def _warm_up(self) -> None:
+        try:
+            # A session that was idle for too long ends first, so that the process belongs to the next one.
+            if self._session.has_rested and self._own.current is None and not self.background.works():
+                await self._end_session(SESSION_FLUSH_SECONDS)
+            await self._session.warm_up(self)
+        except SpriteError as error:
+            # The mission that tries again reports the error.
+            log.info("the agent cannot be started ahead: %s", error)
+            return
+        if self._cooling is not None:
+            self._cooling.cancel()
+        self._cooling = self._later(self._session.cool_down)
+
+    def _later(self, work: Callable[[], Awaitable[None]], grace: float = 0.0) -> asyncio.TimerHandle:
+        """Run a job after the time of an unused process, once the queue is empty."""
+        seconds = self._settings.prewarm_seconds + grace
+        return asyncio.get_running_loop().call_later(seconds, self.inbox.when_idle, work)
 
     async def _close_session(self) -> None:
         was_live = bool(self.background.works())
@@ -458,9 +478,9 @@ class AgentRuntime:
         if self._tracker is not None:
             self._tracker.ask()
         await self._processor.turn_ended()
-        if seconds := self._settings.prewarm_seconds:
+        if self._settings.prewarm_seconds:
             # A little later, because timers and the clock differ.
-            asyncio.get_running_loop().call_later(seconds + 0.5, self.inbox.when_idle, self._session.rest)
+            self._later(self._session.rest, 0.5)
 
     async def count_changes(self, turn_id: str) -> shapes.FileCounts | None:
         """Record and count the files that a turn changed."""

@@ -268,35 +268,6 @@ class Session:
         self.background.clear()
 
 
-class PrewarmedAgent:
-    """Prewarm at most one process; it ends after `seconds` without a mission. 0 disables prewarming."""
-
-    def __init__(self, session: Session, listener: AgentRuntime, seconds: float) -> None:
-        self._session = session
-        self._listener = listener
-        self._seconds = seconds
-        self._cooling: asyncio.TimerHandle | None = None
-
-    def expect_mission(self) -> None:
-        """Start the process once the queue is empty; return at once."""
-        if self._seconds:
-            self._listener.inbox.when_idle(self._warm_up)
-
-    async def _warm_up(self) -> None:
-        try:
-            # An idle session ends first, so that the process belongs to the next one.
-            await self._listener.end_rested()
-            await self._session.warm_up(self._listener)
-        except SpriteError as error:
-            # The mission that tries again reports the error.
-            log.info("the agent cannot be started ahead: %s", error)
-            return
-        if self._cooling is not None:
-            self._cooling.cancel()
-        when_idle = self._listener.inbox.when_idle
-        self._cooling = asyncio.get_running_loop().call_later(self._seconds, when_idle, self._session.cool_down)
-
-
 class LazyAgent:
     """Import the agent's module in the background; `make` creates the agent of it and the detected sandbox.
 

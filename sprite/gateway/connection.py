@@ -156,24 +156,16 @@ class Connection:
             if frame is not None:
                 yield frame
                 continue
-            data = await self._read()
-            if data is None:
-                continue
+            try:
+                async with asyncio.timeout(None) as self._reading:
+                    data = await self._reader.read(READ_BYTES)
+            except TimeoutError as error:
+                raise (self._replaced or error) from None
+            finally:
+                self._reading = None
             if not data:
                 return
             self._decoder.feed(data)
-
-    async def _read(self) -> bytes | None:
-        """Return the next bytes from the client, b"" at its end, or None after `_end`."""
-        try:
-            async with asyncio.timeout(None) as self._reading:
-                return await self._reader.read(READ_BYTES)
-        except TimeoutError:
-            if self._replaced is None:
-                raise
-            return None
-        finally:
-            self._reading = None
 
     async def _take(self, frame: bytes) -> None:
         try:
@@ -437,17 +429,12 @@ _FULL = Error("too_many_connections", "Too many clients are connected; try again
 _NO_SUCH_FAMILY = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
 
+@dataclass(frozen=True, slots=True)
 class Port:
-    """The open port on which the sprite accepts clients."""
+    """The open port: its (first) address, and a function that stops accepting clients. Connected ones stay."""
 
-    def __init__(self, listeners: list[socket.socket], accepting: AsyncExitStack) -> None:
-        self._accepting = accepting
-        #: Host and port; the first if there are several.
-        self.address: tuple[str, int] = listeners[0].getsockname()[:2]
-
-    async def close(self) -> None:
-        """Stop accepting clients; connected ones stay."""
-        await self._accepting.aclose()
+    address: tuple[str, int]
+    close: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -462,7 +449,7 @@ async def listening(host: str, port: int, service: Service, on_death: Callable[[
             await accepting.enter_async_context(
                 owned_task(accept_for_ever(listener, clients.take, clients.make_room), name="accept", on_death=on_death)
             )
-        yield Port(listeners, accepting)
+        yield Port(listeners[0].getsockname()[:2], accepting.aclose)
 
 
 class _Clients:

@@ -12,6 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -277,7 +278,10 @@ class Scheduler:
 
     async def _settled(self, mission: ScheduledMission) -> bool:
         """Record a mission's end in its action's history. Return whether it has ended and is recorded there."""
-        action = await self._action(mission.action_id)
+        action: Action | None = None
+        with suppress(PeerError):
+            # Unless it was forgotten meanwhile.
+            action = await self._actions.action(mission.action_id)
         if action is not None and action.status == "open" and action.due == mission.due:
             # Killed after the mission was stored and before the log recorded it.
             action = await self._note_fired(action, mission.id, mission.due, mission.received_at)
@@ -293,10 +297,3 @@ class Scheduler:
                 await self._actions.noted(action.id, said.what, status=status, due=due, mission_id=mission.id)
         await self._workspace.mark_told(mission.id)
         return True
-
-    async def _action(self, action_id: int) -> Action | None:
-        try:
-            return await self._actions.action(action_id)
-        except PeerError:
-            # It was forgotten meanwhile.
-            return None

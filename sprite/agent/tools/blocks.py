@@ -80,7 +80,7 @@ class Progress(Struct):
 
 
 class Text(Struct):
-    """Markdown."""
+    """Markdown, also of a note, which is set apart from the rest."""
 
     content: str
 
@@ -97,12 +97,6 @@ class Document(Struct):
     excerpt: str | None = None
 
 
-class Note(Struct):
-    """A remark set apart from the rest."""
-
-    content: str
-
-
 BLOCKS: dict[str, type[Struct]] = {
     "heading": Heading,
     "stat": Stat,
@@ -113,7 +107,7 @@ BLOCKS: dict[str, type[Struct]] = {
     "text": Text,
     "separator": Separator,
     "document": Document,
-    "note": Note,
+    "note": Text,
 }
 
 
