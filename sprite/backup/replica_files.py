@@ -1,8 +1,6 @@
 """Replicate what is in no table: scan memory files and the person's files, and read contents in chunks.
 
 Files are sent unredacted, like in an export: a project comes back with its `.env`, and a replica encrypts its data.
-A file is identified by the SHA-256 of its path, because a forgotten name must not remain below `.os/`. Links are
-not followed, including one that replaces a folder during a scan.
 """
 
 from __future__ import annotations
@@ -168,7 +166,7 @@ class Look:
 
 
 def name_of(path: str) -> str:
-    """Return the SHA-256 of a path, which identifies its file without showing the path."""
+    """Return the SHA-256 of a path, which identifies its file: a forgotten name must not remain below `.os/`."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 

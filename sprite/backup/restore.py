@@ -50,7 +50,9 @@ def refuse_cut_off(settings: Settings) -> None:
 
 def decide(settings: Settings) -> None:
     """Commit the import in the staging folder: from here on `finish` completes it, even after a crash."""
-    _sync_tree(aside(settings))
+    for top, _, names in os.walk(aside(settings)):
+        for path in [*(Path(top, name) for name in names), Path(top)]:
+            sync(path)
     aside(settings).replace(settings.system / _DECIDED)
     sync(settings.system)
 
@@ -101,13 +103,6 @@ def _move_files(source: Path, workspace: Path, manifest: layout.Manifest) -> Non
             os.utime(workspace / folder.path, ns=(folder.modified_ns, folder.modified_ns))
 
 
-def _sync_tree(folder: Path) -> None:
-    for top, _, names in os.walk(folder):
-        for name in names:
-            sync(Path(top) / name)
-        sync(Path(top))
-
-
 #: Tables whose rows show that a workspace is in use.
 _LIVED_IN = ("observations", "curations", "turn_journal", "cards", "chat_messages", "missions")
 _ROWS_A_STEP = 500
@@ -141,12 +136,6 @@ def refuse_lived_in(settings: Settings, archive: Archive) -> None:
             )
 
 
-def refuse_same_names(archive: Archive, folder: Path) -> None:
-    """Raise ArchiveError if two names are equal on this disk: the second file would replace the first."""
-    if is_folding(folder):
-        refuse_same(archive)
-
-
 def is_folding(folder: Path) -> bool:
     """Return whether the disk of a folder is case-insensitive."""
     with tempfile.NamedTemporaryFile(prefix=".case", dir=folder) as probe:
@@ -154,7 +143,7 @@ def is_folding(folder: Path) -> bool:
 
 
 def refuse_same(archive: Archive) -> None:
-    """Raise ArchiveError if two names in the archive differ only in case or composition."""
+    """Raise ArchiveError if two names differ only in case or composition: the second file would replace the first."""
     every = [file.path.removeprefix(f"{layout.FILES}/") for file in archive.manifest.files]
     every += [folder.path for folder in archive.manifest.folders]
     # Including folders of files: `Docs/` and `docs/` would be merged.

@@ -88,7 +88,8 @@ async def _restore(settings: Settings, archive: Archive) -> None:
         if restore.finish(settings) == archive.raw_manifest:
             # The same import was interrupted in its last step, and is complete now.
             return
-        restore.refuse_same_names(archive, settings.system)
+        if restore.is_folding(settings.system):
+            restore.refuse_same(archive)
         # Check again, because the workspace may be in use since.
         restore.refuse_lived_in(settings, archive)
         with _bar(restore.steps(archive), "row", "importing") as progress:

@@ -1,10 +1,5 @@
 """Forget words in every store, so that a search over the bytes finds nothing.
 
-The order makes a crash safe at any moment. User-visible stores, the CLI's logs and all derived files come first. The
-log still has the words to search for then, so an interrupted forget can be repeated. Then the log changes in one
-transaction with its tombstone. The stores that follow the log and the free pages come last. An empty marker file makes
-the next start, or the next forget, finish this.
-
 Every table, column and file belongs to one of the stores: `tests/stores/test_text_stores.py` compares them.
 """
 
@@ -65,8 +60,9 @@ class SeenStore:
     async def find(self, made: Plan) -> list[Place]:
         """See Store."""
         places = Plan("", Scrubber(), Scrubber())
+        whole = {*made.emptied_missions, *made.cards, made.session} - {None}
         for text in await self._workspace.texts():
-            lost = "" if _goes_whole(text, made) else _left_of(text, made).text
+            lost = "" if text.owner in whole else _left_of(text, made).text
             if lost != text.text:
                 places.say(_SHOWN_AS[text.table], _readable(text, text.text), _readable(text, lost))
         return list(places.places)
@@ -329,11 +325,6 @@ def _left_of(text: SeenText, made: Plan) -> SeenText:
     return replace(text, text=written)
 
 
-def _goes_whole(text: SeenText, made: Plan) -> bool:
-    """Return whether a text belongs to a turn, card or session that is forgotten as a whole."""
-    return text.owner is not None and text.owner in {*made.emptied_missions, *made.cards, made.session}
-
-
 def _readable(text: SeenText, content: str) -> str:
     """Return the strings of JSON one per line, without its ids and the names of its kinds."""
     if not text.is_json or not content:
@@ -475,6 +466,8 @@ class Forgetter:
                 await self._finish(Plan("", Scrubber(), Scrubber()))
 
     async def _remove(self, made: Plan) -> None:
+        # Until the log changes, it has the words to search for, so an interrupted forget can be repeated. The marker
+        # makes the next start, or the next forget, finish the stores that follow the log.
         self._marker.touch()
         for store in self._sources:
             await store.remove(made)

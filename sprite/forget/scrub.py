@@ -24,10 +24,9 @@ from sprite.storage.connection import to_json
 class Scrubber:
     """Remove a `text` in any case and white space, or `statements`, from texts.
 
-    Learnings with a content in `stays` stay, even where a statement contains or overlaps them. `words` occur only
-    in forgotten text, so sentences and lines with one of them are removed. Lines and learnings that equal one of
-    `lines` are removed. So are learnings that cite `turns`, and those that cite `sources` by one of the `quotes`,
-    because they repeat the forgotten learning in other words.
+    Learnings with a content in `stays` stay, even where a statement contains or overlaps them. Sentences and lines with
+    one of `words`, which occur only in forgotten text, are removed; so are learnings that cite `turns`, or `sources` by
+    one of the `quotes` (they repeat the forgotten one), and lines and learnings that equal one of `lines`.
     """
 
     def __init__(

@@ -44,13 +44,13 @@ def _unmarked(text: str) -> str:
 class Statement:
     """A sentence by the forms of its words.
 
-    A sentence about the user ("lives in Lund") is found at the start of a clause, after a word for the user, or
-    after its own article (`lead`): "My sister lives in Lund" says something else. A sentence that `names` its
-    subject ("Bo lives in Lund") is also found elsewhere in a clause.
+    If it is about the user ("lives in Lund"), it is found at the start of a clause, after a word for the user, or after
+    its own article (`lead`): "My sister lives in Lund" says something else.
     """
 
     forms: tuple[str, ...]
     lead: str = ""
+    #: Whether it names its subject ("Bo lives in Lund"), so that it is also found elsewhere in a clause.
     names: bool = False
 
 

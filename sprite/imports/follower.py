@@ -1,10 +1,6 @@
 """Follow Claude Code's session logs, and deliver each turn to the workspace as it ends: look, read, deliver, sleep.
 
-A turn is delivered to the log here, or through the sprite that owns it. Until it is stored safely, it stays in its
-session log.
-
-A log that was not written to for a second is read from its beginning, as `import` reads it. A mark says how much of it
-is delivered, and is kept on disk.
+A log that was not written to for a second is read from its beginning, as `import` does; a mark tells what is delivered.
 """
 
 from __future__ import annotations

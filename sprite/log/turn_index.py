@@ -1,8 +1,6 @@
 """Full-text index of the turns: one row a turn, updated by triggers, so that every write is indexed.
 
-`observations_fts` stores no text: it indexes `observations_text`, a view of the log. `turn_outlines` has the data
-for ranking many turns without their text. Reading it takes 0.8 us a turn, while a turn's own row can be hundreds of
-kilobytes.
+`turn_outlines` serves to rank many turns in 0.8 us each: a turn's own row can be hundreds of kilobytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Private words of a person since this process began, removed from all text that is stored.
 
-`redaction` recognises a secret by its shape or place. The agent repeats it without either ("I used hunter2", "so
-you leave the company in May"). So private text is recognised here by any three consecutive words, and a password by
-itself. This state is in memory only; after a restart only shape and place remain.
+The agent repeats them without their shape or place ("I used hunter2"), which `redaction` needs. Kept in memory only.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from sprite.common import own_secrets
 from sprite.privacy import secret_formats
 from sprite.privacy.secret_formats import card_numbers, found_by_form, private_keys, session_results
-from sprite.privacy.secret_names import Span, names, tables
+from sprite.privacy.secret_names import SURE, Span, names, tables
 from sprite.protocol.pasted import Edit, Marked
 
 PRIVATE = "[private]"
@@ -30,8 +30,8 @@ _REDACTED = re.compile(r"\[redacted:[a-z0-9-]+\]")
 #: byte order mark, selectors.
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]")
 
-#: Limit for the nesting of a stored JSON value.
-_DEEPEST = 100
+#: Limits for the nesting of a stored JSON value, and for a name that may be a secret's.
+_DEEPEST, _LONGEST_NAME = 100, 100
 
 
 def prepare() -> None:
@@ -163,7 +163,8 @@ def secret_members(value: Mapping[Any, Any]) -> dict[Any, str]:
     for name, member in value.items():
         if isinstance(member, str) and isinstance(name, str):
             named = value.get("name", value.get("key")) if name.lower() == "value" else name
-            kind = names().mark_of_member(named, member) if isinstance(named, str) else None
+            is_name = isinstance(named, str) and len(named) <= _LONGEST_NAME
+            kind = names().mark(named, member, SURE) if is_name else None
             if kind is not None and not private_spans(member):
                 marks[name] = f"[redacted:{kind}]"
     return marks

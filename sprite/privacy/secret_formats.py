@@ -254,15 +254,12 @@ def found_by_form(text: str, lower: str, start: int, end: int) -> Iterator[Span]
             at = lower.find(marker, after, end)
 
 
-def _is_mixed(run: bytes) -> bool:
-    return not (run.islower() or run.isupper())
-
-
 def _tokens(text: str, lower: str, at: int, raw: bytes) -> Iterator[Span]:
     """Yield the tokens among the long runs of characters that have a digit."""
     runs: list[tuple[int, int]] = []
     for run in raw.translate(_RUNS).split():
-        if len(run) >= _SHORTEST_RUN and (len(run.translate(None, b"0123456789")) < len(run) or _is_mixed(run)):
+        is_one_case = run.islower() or run.isupper()
+        if len(run) >= _SHORTEST_RUN and (not is_one_case or len(run.translate(None, b"0123456789")) < len(run)):
             at = text.index(run.decode(), at)
             runs.append((at, at + len(run)))
             at += len(run)

@@ -1,7 +1,6 @@
 """Secrets recognised by the name they are given: `DB_PASSWORD=`, `"token": `, "the password for ada is".
 
-There is one rule: a name, a link and a value. The name says what is needed of the value (rules/names.toml), the link how
-sure it is that a value stands there, and secret_values.py how much the value looks like a secret.
+One rule: the name tells what the value needs (rules/names.toml), the link before the value how sure it is to be one.
 """
 
 # ruff: noqa: C901, E501, PLR0911, PLR0912, PLR2004, RUF001 - a grammar with its cases in order, in several scripts
@@ -100,7 +99,6 @@ _CODE_END = (";", "{", ",", "(", ")", "[", "]", "}")
 _WORDS = re.compile(r"\w[^\s,;:=\"'()]{0,20}(?: [^\s,;:=\"'()]{2,20}){2,11}(?=\s*(?:\n|\Z)|[.,;!)](?:\s|\Z))")
 #: The most names tried in one run of characters; hostile text has thousands.
 _MOST_NAMES = 8
-_LONGEST_NAME = 100
 
 
 @functools.cache
@@ -197,10 +195,6 @@ class Names:
         elif looks == CHOSEN and level and not re.search(r"\d", value) and (is_prose(value) or len(value) < 9):
             looks = WORD
         return looks >= _NEEDED[kind][level]
-
-    def mark_of_member(self, name: str, value: str) -> str | None:
-        """Return the mark of the secret that a member of a JSON object is, by its name and value, or None."""
-        return self.mark(name, value, SURE) if len(name) <= _LONGEST_NAME else None
 
     def spans(self, text: str, words: Iterable[tuple[int, int]]) -> Iterator[Span]:
         """Yield the values that are given to a name which says that they are secret."""

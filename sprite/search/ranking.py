@@ -1,13 +1,6 @@
 """Rank turns and learnings by the question's words in them and their counts (pure).
 
-A turn has two sides with separate lengths: the user's words and the reply. A word's weight is its rarity (Lucene's
-inverse document frequency, never negative). Its count in a turn is saturated by BM25's formula. Neighbouring turns add
-a smaller count: one turn names a subject, and the next one refers to it as "it". The shorter a turn, the more its
-neighbours count, since a page stands alone.
-
-The same round numbers serve conversations between people and with an assistant. None is tuned to one set of questions
-alone (benchmarks/bench_retrieval.py --leave-one-out). Tried without gain: passages, best sentence, adjacent words,
-prefixes, rarity by side, co-occurring words, recency, diversity, scores of whole sessions.
+BM25 over two sides with separate lengths, the user's words and the reply; neighbouring turns add a smaller count.
 """
 
 from __future__ import annotations
@@ -24,10 +17,13 @@ from functools import lru_cache
 from sprite.log.turn_index import Counts, Means, Outline, Postings
 from sprite.storage.full_text import UNSPACED
 
+# The same round numbers serve all conversations; none is tuned to one set of questions (benchmarks/bench_retrieval.py
+# --leave-one-out). Tried without gain: passages, best sentence, adjacent words, prefixes, rarity by side, recency,
+# co-occurring words, diversity, scores of whole sessions.
 #: BM25's parameters. B is below the usual 0.75, since long turns do contain more.
 K1 = 1.2
 B = 0.4
-#: Weight of a word by its distance in turns of the same session: before (-) or after (+).
+#: Weight of a word by its distance in turns of the same session, before (-) or after (+): the next says "it" of it.
 NEIGHBOURS = {-3: 0.1, -2: 0.25, -1: 0.5, 1: 0.4, 2: 0.2}
 REACH = 3
 #: Words at which a turn needs its neighbours only by 1/e. An exchange between people has 20, an assistant's page 700.

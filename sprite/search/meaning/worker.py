@@ -1,8 +1,6 @@
 """Embed texts in a confined process: read `[text, is it a question]` per line, write each vector as float32 bytes.
 
-A script of its own, without imports from Sprite. Its arguments are paths that it must not see. The first output line
-is the number of dimensions. Exit code 71 with a reason on stderr: the process is not confined, or the weights are not
-the pinned ones.
+A script without imports from Sprite. Its arguments are paths that it must not see. Its first line is the dimensions.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+#: The process is not confined, or the weights are not the pinned ones; the reason is on stderr.
 EXIT_REFUSED = 71
 #: Lower than the agent's programs, and still enough for a query within its time beside a build.
 NICE = 10
