@@ -191,7 +191,7 @@ def _add_whole_memory_commands(commands: _Commands) -> None:
 
     follow = commands.add(
         "follow",
-        "cli.follow.follow",
+        "cli.import_logs.follow",
         "import each turn of Claude Code's sessions once, as it ends",
         prints=False,
         description="Watches Claude Code's session logs and imports each turn once, when it ends. A running sprite "
@@ -211,8 +211,8 @@ def _add_file_commands(commands: _Commands) -> None:
     test.add_argument("call", nargs="?", metavar="COMMAND", help="a shell command, as if it ran in this folder")
 
     reach = commands.group("reach", "hosts that the agent may reach, and those that it has reached")
-    reach.add("list", "cli.reach.list_hosts", "the hosts that you always allow, and the connections")
-    revoke = reach.add("revoke", "cli.reach.revoke", "revoke a host, and close its connections", prints=False)
+    reach.add("list", "cli.rules.list_hosts", "the hosts that you always allow, and the connections")
+    revoke = reach.add("revoke", "cli.rules.revoke", "revoke a host, and close its connections", prints=False)
     revoke.add_argument("host", metavar="HOST", help="as `list` shows it: example.org, or example.org:8443")
 
     turn_words = "its number, or `undo` for the last undo (default: the newest turn that changed files)"

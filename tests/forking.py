@@ -42,7 +42,7 @@ _LENGTH_BYTES = 4
 #: All imports of the programs and their commands, also lazy ones.
 _IMPORTS = (
     "sprite.__main__ sprite.server sprite.agent.options sprite.cli.memory sprite.cli.rebuild "
-    "sprite.cli.import_logs sprite.cli.archives sprite.cli.follow sprite.cli.mcp_server "
+    "sprite.cli.import_logs sprite.cli.archives sprite.cli.mcp_server "
     "bridge.__main__ bridge.app bridge.commands.serve bridge.commands.operate "
     "claude_agent_sdk anyio._backends._asyncio httpcore2 encodings.idna tomllib"
 ).split()

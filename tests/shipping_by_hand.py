@@ -31,7 +31,7 @@ async def ship(store: SealedStore, sprite: str, workspace: Path) -> None:
         for table, number, columns in _rows(look):
             plain = msgspec.json.encode(columns)
             found[table, number] = columns if len(plain) <= CHUNK_BYTES else {"chunks": _cut(plain, chunks)}
-    for item in walk(workspace, LeftOut()):
+    for item in walk(workspace, LeftOut().add):
         if isinstance(item, Folder):
             facts = {"path": item.path, "mode": item.mode, "modified_ns": item.modified_ns}
             found["folders", named(item.path)] = facts

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -149,12 +149,12 @@ class Found:
     name: str
 
 
-def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | layout.Folder]:
-    """Yield every file and folder of the workspace except the sprite's own; count unusable ones in `left_out`."""
+def walk(workspace: Path, leave_out: Callable[[str, str], None]) -> Iterator[Found | layout.Folder]:
+    """Yield every file and folder of the workspace except the sprite's own; `leave_out` gets the unusable ones."""
 
     def cannot(error: OSError) -> None:
         # Known by its name only, because it was looked up in an open folder.
-        left_out.add(os.fsdecode(error.filename or ""), error.strerror or "cannot be read")
+        leave_out(os.fsdecode(error.filename or ""), error.strerror or "cannot be read")
 
     for top, folders, names, descriptor in os.fwalk(workspace, onerror=cannot):
         below = os.path.relpath(top, workspace)
@@ -165,7 +165,7 @@ def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | layout.Folder]:
                 folders.remove(name)
             elif (why := _why_not(path, prefix, name, descriptor)) is not None:
                 folders.remove(name)
-                left_out.add(path, why)
+                leave_out(path, why)
         folders.sort()
         if prefix and below not in _ALWAYS_THERE:
             seen = os.fstat(descriptor)
@@ -176,7 +176,7 @@ def walk(workspace: Path, left_out: LeftOut) -> Iterator[Found | layout.Folder]:
             if why is None:
                 yield Found(path, descriptor, name)
             else:
-                left_out.add(path, why)
+                leave_out(path, why)
 
 
 def _why_not(path: str, prefix: str, name: str, folder: int) -> str | None:
@@ -218,7 +218,7 @@ class Export:
             for name in layout.MEMORY_FILES:
                 if (found := self.look.memory_files.get(name)) is not None:
                     archive.memory(name, found.content, found.mode, found.modified_ns)
-            for item in () if self.workspace is None else walk(self.workspace, self.left_out):
+            for item in () if self.workspace is None else walk(self.workspace, self.left_out.add):
                 if isinstance(item, layout.Folder):
                     archive.folder(item)
                     continue

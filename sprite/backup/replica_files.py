@@ -144,15 +144,6 @@ class Omitted(msgspec.Struct, frozen=True, omit_defaults=True):
     names: str = ""
 
 
-class _Unkept(LeftOut):
-    """Collect files and folders that are not replicated, with names that are safe to show."""
-
-    def add(self, path: str, why: str) -> None:
-        """Count a file or folder that is not replicated, and name it if there are few."""
-        if why not in NO_FILES:
-            super().add(shown(path), why)
-
-
 @dataclass(frozen=True, slots=True)
 class Look:
     """The result of a scan for replication: files (without contents) and folders by `name_of`, and omissions."""
@@ -173,8 +164,13 @@ def name_of(path: str) -> str:
 def look(workspace: Path, limit: int) -> Look:
     """Scan all outside `.os/`, and select the newest files that together have at most `limit` bytes. Blocks."""
     found, folders, paths = list[tuple[str, FileFacts]](), dict[str, FolderFacts](), dict[str, str]()
-    unkept = _Unkept()
-    for each in walk(workspace, unkept):
+    unkept = LeftOut()
+
+    def leave_out(path: str, why: str) -> None:
+        if why not in NO_FILES:
+            unkept.add(shown(path), why)
+
+    for each in walk(workspace, leave_out):
         if not isinstance(each, Found):
             folders[name_of(each.path)] = FolderFacts(each.mode, each.modified_ns)
             paths[name_of(each.path)] = each.path

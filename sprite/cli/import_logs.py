@@ -1,4 +1,4 @@
-"""`import`: import Claude Code's session logs, each turn once. Calls no model.
+"""`import` and `follow`: import Claude Code's session logs, each turn once. They call no model.
 
 One transaction holds a batch of turns and their keys, so that a second run completes an interrupted first one.
 """
@@ -6,8 +6,13 @@ One transaction holds a batch of turns and their keys, so that a second run comp
 from __future__ import annotations
 
 import argparse
+import asyncio
 import math
+import os
+import signal
+import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -19,13 +24,15 @@ from sprite.backup.archive_reader import is_archive
 from sprite.backup.restore import refuse_cut_off
 from sprite.cli.archives import restore_archive
 from sprite.cli.output import say, say_json, warn
+from sprite.common.locks import LockHeldError, held
+from sprite.common.settings import claude_code_logs
 from sprite.config import Settings
 from sprite.errors import OperatorError
 from sprite.imports.claude_code import Session, find_sessions
 from sprite.imports.claude_code_entries import Surroundings, Tally
-from sprite.imports.follower import Delivered, writing
+from sprite.imports.follower import Delivered, Follower, Marks, writing
 from sprite.log.transcript import read_transcript
-from sprite.memory.folders import Projects
+from sprite.memory.folders import Projects, make_folders
 from sprite.protocol.framing import one_line
 from sprite.protocol.shapes import counted
 
@@ -139,3 +146,43 @@ def _print(report: Report, settings: Settings) -> None:
             f"Not learned from yet: {counted(waiting, 'turn')}. The sprite does so when it runs, in about "
             f"{counted(calls, 'call')} to {settings.curator_model}."
         )
+
+
+async def follow(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Import turns from growing session logs until a signal ends it. Turns not delivered then stay in the logs."""
+    # Made absolute without resolving links, so that a path is shown by the given name.
+    roots = [Path(os.path.abspath(path)) for path in arguments.paths] or [claude_code_logs()]  # noqa: PTH100
+    for root in arguments.paths:
+        if not root.exists():
+            raise OperatorError(f"{one_line(root)} does not exist: name a folder of session logs, or one log.")
+    make_folders(settings)
+    settings.follow.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(settings.follow / "lock", settings.follow))
+        except LockHeldError as error:
+            raise OperatorError(
+                f"Another follower (process {error.owner}) already imports Claude Code's turns for {settings.follow}. "
+                "One is enough: it sees every session. Stop it first to run this one."
+            ) from error
+        follower = Follower(settings, roots, Marks(settings.follow / "marks.json"), _told)
+        _end_on_signals()
+        try:
+            sessions = await follower.look()
+            _told(f"following {counted(sessions, 'session')} below {', '.join(map(one_line, roots))}")
+            await follower.run()
+        except asyncio.CancelledError:
+            return 0
+    return 0
+
+
+def _told(line: str) -> None:
+    say(line)
+    sys.stdout.flush()
+
+
+def _end_on_signals() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)

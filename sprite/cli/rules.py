@@ -1,4 +1,4 @@
-"""`rules list|test`: the person's rules about tool calls. Only a client of the person's can change them."""
+"""`rules list|test`: the person's rules about tool calls; `reach list|revoke`: the hosts that the agent may reach."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-from sprite.cli.output import day_and_time, show
+from sprite.cli.output import day_and_time, say, show
 from sprite.config import Settings
+from sprite.errors import OperatorError, WorkspaceLockedError
 from sprite.memory.rule_rows import all_rules
-from sprite.owner import open_stores
+from sprite.owner import ask_running, open_stores, owned
 from sprite.protocol.framing import one_line
-from sprite.protocol.shapes import RuleRow
+from sprite.protocol.messages import Reach, ReachResult
+from sprite.protocol.shapes import RuleRow, counted
 from sprite.protocol.tools import telling
 from sprite.rules.check import Book, Facts
 from sprite.rules.condition import parse
+from sprite.workspace.database import read_workspace
 
 
 async def list_rules(settings: Settings, arguments: argparse.Namespace) -> int:
@@ -66,3 +69,30 @@ async def test(settings: Settings, arguments: argparse.Namespace) -> int:
 async def _rules(settings: Settings, *, with_ended: bool = False) -> list[RuleRow]:
     async with open_stores(settings) as stores:
         return [row for row in await all_rules(stores.memory) if with_ended or row.status in {"active", "offered"}]
+
+
+async def list_hosts(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Print the hosts that the person always allows, and the hosts of the logged connections."""
+    async with read_workspace(settings.workspace_db) as workspace:
+        rules, uses = await workspace.hosts.rules(), await workspace.hosts.uses()
+    lines = []
+    for rule in rules:
+        why = f'; asked in "{one_line(rule.message)}"' if rule.message else ""
+        lines.append(f"allowed   {rule.host}  (since {day_and_time(rule.at)}{why})")
+    for use in uses:
+        told = f"{counted(use.connections, 'connection')}, {use.sent:,} bytes sent, {use.received:,} received"
+        lines.append(f"{use.decision:<9} {use.host}:{use.port}  ({told}, last {day_and_time(use.last_at)})")
+    facts = {"mode": settings.egress, "allowed": rules, "hosts": uses}
+    return show(arguments, facts, lines or ["The agent has not connected to any host through Sprite's proxy."])
+
+
+async def revoke(settings: Settings, arguments: argparse.Namespace) -> int:
+    """Revoke the permission for a host that the person allowed. A running sprite closes the host's connections."""
+    try:
+        async with owned(settings) as own:
+            if not await own.workspace.hosts.revoke(arguments.host):
+                raise OperatorError(f"{arguments.host} is not a host that you always allow; `reach list` shows them.")
+    except WorkspaceLockedError:
+        await ask_running(settings, Reach(arguments.host), ReachResult)
+    say(f"{arguments.host} is not allowed any more.")
+    return 0
