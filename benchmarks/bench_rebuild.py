@@ -15,8 +15,7 @@ from benchmarks.report import line
 from sprite.config import Settings
 from sprite.forget.plan import Target
 from sprite.log.curations import Curation
-from sprite.memory.apply import NewLearning
-from sprite.memory.decision import Numbered, Part, Written, write_decision
+from sprite.memory.decision import NewLearning, Numbered, Part, Written, write_decision
 from sprite.memory.opening import replay_aside
 from sprite.memory.words import said
 from sprite.workspace.database import open_workspace

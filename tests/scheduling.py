@@ -26,7 +26,7 @@ from sprite.labels.outside import OutsideFiles
 from sprite.labels.session import SessionLabel
 from sprite.log.transcript import Outcome
 from sprite.memory.actions import Actions
-from sprite.memory.apply import Action
+from sprite.memory.decision import Action
 from sprite.privacy.private_text import PrivateText
 from sprite.protocol.events import AnyEnding, Complete, Failed, Interrupted
 from sprite.scheduler.scheduler import Scheduler

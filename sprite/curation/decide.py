@@ -31,7 +31,8 @@ from sprite.log.transcript import TranscriptDB
 from sprite.memory import decision as effects
 from sprite.memory.action_rows import MOST_SCHEDULED, alikeness, made_words
 from sprite.memory.answers import NEAREST, decide_change
-from sprite.memory.apply import (
+from sprite.memory.database import MemoryDB
+from sprite.memory.decision import (
     MADE_IDS,
     QUOTED_OTHER,
     UNVERIFIED,
@@ -40,7 +41,6 @@ from sprite.memory.apply import (
     NewLearning,
     ProjectedActions,
 )
-from sprite.memory.database import MemoryDB
 from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import LearningRow

@@ -17,8 +17,7 @@ from sprite.curation.provenance.evidence import Kind, Turn, Turns
 from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON, NEAREST
-from sprite.memory.apply import NewLearning
-from sprite.memory.decision import Fold, MadeOwn, Written
+from sprite.memory.decision import Fold, MadeOwn, NewLearning, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import heading, joined, merged, project_of, split, without_past_reminders

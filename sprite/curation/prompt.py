@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 from sprite.curation.provenance.checks import CALENDAR_DAYS
 from sprite.log.transcript import Observation
-from sprite.memory.apply import Action
+from sprite.memory.decision import Action
 from sprite.memory.files import CURATED, LINE_LIMITS, estimate_tokens
 from sprite.memory.words import plain_text
 

@@ -25,8 +25,8 @@ from sprite.curation.verifier import request_hash
 from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB, side_by_side
 from sprite.memory import decision as effects
-from sprite.memory.apply import NewLearning
 from sprite.memory.database import MemoryDB, open_memory
+from sprite.memory.decision import NewLearning
 from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
 from sprite.protocol.shapes import RETIRED

@@ -17,7 +17,7 @@ from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory import decision as effects
 from sprite.memory.action_rows import Added, Changed, read_record
-from sprite.memory.apply import MADE_IDS, NewLearning
+from sprite.memory.decision import MADE_IDS, NewLearning
 from sprite.memory.words import FORGOTTEN
 
 

@@ -15,7 +15,7 @@ from sprite.curation.answer_files import read_header, read_line
 from sprite.forget.statements import Span, Statement, Statements, core, statement, without
 from sprite.memory.action_rows import Added, Changed, Known, Noted, Resolved, Updated, read_record, write_record
 from sprite.memory.answers import read_answer, write_answer
-from sprite.memory.apply import MADE_IDS
+from sprite.memory.decision import MADE_IDS
 from sprite.memory.rule_rows import Offer, read_rule, write_rule
 from sprite.memory.words import FORGOTTEN, content_words, plain
 from sprite.storage.connection import to_json

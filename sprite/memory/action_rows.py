@@ -12,8 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from sprite.common.due_times import due_words, moment_words, span_words
 from sprite.common.recurrence import DEFAULT_ZONE, LATEST, MAX_RULE_CHARS, known_zone, next_after, parse_rule
 from sprite.errors import PeerError
-from sprite.memory.apply import Action
-from sprite.memory.decision import Acted, Fold, Projected, Zone
+from sprite.memory.decision import Acted, Action, Fold, Projected, Zone
 from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import LearningRow

@@ -18,9 +18,8 @@ from sprite.common.due_times import moment_words, parse_due, repeat_words
 from sprite.common.recurrence import DEFAULT_ZONE, LEAST_GAP_SECONDS, first_after, known_zone, next_after, rule_of
 from sprite.errors import PeerError
 from sprite.memory import action_rows as rows
-from sprite.memory.apply import MADE_IDS, Action
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import Change
+from sprite.memory.decision import MADE_IDS, Action, Change
 from sprite.memory.projection import Projection
 from sprite.memory.words import said
 from sprite.privacy.redaction import discreet

@@ -9,8 +9,18 @@ from msgspec import Meta, Struct
 
 from sprite.errors import PeerError
 from sprite.memory.action_rows import Known, decide_action, find_learning, pass_over
-from sprite.memory.apply import VERIFIED, NewLearning
-from sprite.memory.decision import Acted, Confirmed, Fold, MadeOwn, Numbered, Part, Superseded, Written
+from sprite.memory.decision import (
+    VERIFIED,
+    Acted,
+    Confirmed,
+    Fold,
+    MadeOwn,
+    NewLearning,
+    Numbered,
+    Part,
+    Superseded,
+    Written,
+)
 from sprite.memory.files import CURATED, over_limit
 from sprite.memory.query import any_term, significant
 from sprite.memory.sections import PIN, UNPIN

@@ -17,16 +17,8 @@ from typing import Any, TypeVar
 
 from sprite.common.sqlite import Schema
 from sprite.log.transcript import LogMark
-from sprite.memory.apply import (
-    ACTION_COLUMNS,
-    LEARNING_COLUMNS,
-    LEARNING_INDEX,
-    TRUSTED,
-    UNTRUSTED,
-    Action,
-    LearningLook,
-)
-from sprite.memory.decision import REFUSED_LAST
+from sprite.memory.decision import ACTION_COLUMNS, REFUSED_LAST, Action
+from sprite.memory.learning_index import LEARNING_COLUMNS, LEARNING_INDEX, TRUSTED, UNTRUSTED, LearningLook
 from sprite.protocol.shapes import LearningRow, Refusal
 from sprite.storage.connection import Tables, in_transaction, open_database, open_reader
 

@@ -8,6 +8,7 @@ each part is applied at once, so that it affects the next one; the caller rolls 
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,52 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from sprite.log.curations import Curation
-from sprite.memory.apply import LEARNING_COLUMNS, MADE_IDS, VERIFIED, Action, NewLearning, ProjectedActions
+from sprite.memory.learning_index import LEARNING_COLUMNS
 from sprite.protocol.shapes import RETIRED, LearningRow
+
+#: Actions without a learning have their log row's number above this value. So they keep their id after every rebuild
+#: and re-extraction, and no learning ever has it.
+MADE_IDS = 1_000_000
+#: History entries kept per action: the first and the newest. The history of a repeat would otherwise grow without
+#: limit.
+HISTORY_KEPT = 40
+
+ACTION_COLUMNS = (
+    "id, created_at, content, priority, status, source_learning_id, due, rrule, tz, fired_at, origin, history_json, "
+    "first_due, mission_id, version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action: a task or reminder; `status` is open, done, dismissed or failed.
+
+    `due` is the next time, `first_due` the first and `fired_at` the last. `rrule` is the repeat (RFC 5545),
+    computed in `tz`. `mission_id` is the agent's turn that created it. `history_json` is a list of {at, by, what},
+    oldest first.
+    """
+
+    id: int
+    created_at: float
+    content: str
+    priority: int
+    status: str
+    source_learning_id: int | None
+    due: float | None = None
+    rrule: str | None = None
+    tz: str | None = None
+    fired_at: float | None = None
+    origin: str = "curator"
+    history_json: str = "[]"
+    first_due: float | None = None
+    mission_id: str | None = None
+    #: Grows with each change, so that changes based on an older version are refused.
+    version: int = 1
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a person or the agent created it; otherwise the curator learned it."""
+        return self.id > MADE_IDS
 
 
 @dataclass(slots=True)
@@ -42,6 +87,34 @@ class Change:
 
 class _Part(Struct, frozen=True, omit_defaults=True, tag_field="did"):
     """One effect of a decision about a curation on memory.db."""
+
+
+#: Confidence of a learning: verified words of the person, words of others, unverified.
+VERIFIED = 0.9
+QUOTED_OTHER = 0.6
+UNVERIFIED = 0.1
+
+
+class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
+    """A learning that the curator found, with its number, as stored in the log.
+
+    `turn` and `quote` are its evidence, `origin` is the author of those words. `said` is the content without
+    fillers, used to detect repeats. `proposed` is the type that it gets if the person confirms it; None if it need not
+    be confirmed.
+    """
+
+    number: int
+    created_at: float
+    type: str
+    content: str
+    said: str
+    origin: str
+    confidence: float
+    turn: int | None = None
+    session: str | None = None
+    quote: str | None = None
+    project: str | None = None
+    proposed: str | None = None
 
 
 class Numbered(_Part, frozen=True, tag="number"):
@@ -182,6 +255,84 @@ def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[
 DECIDED = frozenset({"action", "learning"})
 #: The longest reason of a refusal.
 REPORT_CHARS = 2000
+
+
+class ProjectedActions:
+    """Read and write the table of actions in memory.db, within a curation's transaction."""
+
+    def __init__(self, tx: sqlite3.Connection) -> None:
+        self._tx = tx
+
+    def get(self, action_id: int) -> Action | None:
+        """Return the action with this id, or None."""
+        found = self._select("WHERE id = ?", (action_id,))
+        return found[0] if found else None
+
+    def learned(self) -> list[tuple[Action, str, int | None]]:
+        """Return (action, its learning's text, its learning's source turn) of each action from a learning."""
+        rows = self._tx.execute(
+            f"SELECT {', '.join(f'a.{name}' for name in ACTION_COLUMNS.split(', '))}, "  # noqa: S608 - our columns
+            "l.content AS learned, l.source_observation_id AS turn FROM pending_actions a "
+            "JOIN learnings l ON l.id = a.source_learning_id WHERE a.id <= ? ORDER BY a.id",
+            (MADE_IDS,),
+        )
+        found = [dict(row) for row in rows]
+        return [
+            (Action(**row), content, turn) for row in found for content, turn in [(row.pop("learned"), row.pop("turn"))]
+        ]
+
+    def taught_as(self, action: Action) -> str | None:
+        """Return the text of the learning that an action comes from, or None."""
+        row = self._tx.execute("SELECT content FROM learnings WHERE id = ?", (action.source_learning_id,)).fetchone()
+        return str(row[0]) if row else None
+
+    def open(self) -> list[Action]:
+        """Return the open actions."""
+        return self._select("WHERE status = 'open' ORDER BY id")
+
+    def standing_for(self, learning_id: int) -> list[Action]:
+        """Return the open actions that come from a learning."""
+        return self._select("WHERE source_learning_id = ? AND status = 'open' ORDER BY id", (learning_id,))
+
+    def made_in(self, mission_id: str) -> list[Action]:
+        """Return the actions that the agent created in a turn."""
+        return self._select("WHERE mission_id = ? ORDER BY id", (mission_id,))
+
+    def scheduled(self) -> int:
+        """Return the number of open actions with a due time."""
+        row = self._tx.execute(
+            "SELECT count(*) FROM pending_actions WHERE status = 'open' AND due IS NOT NULL"
+        ).fetchone()
+        return int(row[0])
+
+    def _select(self, where: str, parameters: Iterable[Any] = ()) -> list[Action]:
+        rows = self._tx.execute(
+            f"SELECT {ACTION_COLUMNS} FROM pending_actions {where}",  # noqa: S608 - our columns, our clause
+            tuple(parameters),
+        )
+        return [Action(**dict(row)) for row in rows]
+
+    def add(self, action: Action) -> None:
+        """Store a new action."""
+        values = [getattr(action, name) for name in ACTION_COLUMNS.split(", ")]
+        places = ", ".join("?" * len(values))
+        self._tx.execute(f"INSERT INTO pending_actions ({ACTION_COLUMNS}) VALUES ({places})", values)  # noqa: S608
+
+    def change(self, action_id: int, **columns: Any) -> None:
+        """Change columns of an action."""
+        sets = ", ".join(f"{name} = ?" for name in columns)
+        self._tx.execute(
+            f"UPDATE pending_actions SET {sets}, version = version + 1 WHERE id = ?",  # noqa: S608 - the fold's own names
+            (*columns.values(), action_id),
+        )
+
+    def note(self, action_id: int, at: float, by: str, what: str) -> None:
+        """Append an entry to an action's history."""
+        row = self._tx.execute("SELECT history_json FROM pending_actions WHERE id = ?", (action_id,)).fetchone()
+        history = [*json.loads(row[0]), {"at": at, "by": by, "what": what}]
+        if len(history) > HISTORY_KEPT:
+            history = [history[0], *history[-HISTORY_KEPT + 1 :]]
+        self.change(action_id, history_json=json.dumps(history, ensure_ascii=False))
 
 
 #: The refusals of the newest answer that had a learning or a refusal.

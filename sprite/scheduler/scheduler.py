@@ -27,7 +27,7 @@ from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import SECONDS_PER_DAY, Curations
 from sprite.memory.action_rows import MOST_SCHEDULED
 from sprite.memory.actions import Actions
-from sprite.memory.apply import Action
+from sprite.memory.decision import Action
 from sprite.protocol.messages import NextDue, ScheduleUpdate
 from sprite.workspace.database import ScheduledMission, WorkspaceDB
 from sprite.workspace.feed import Feed

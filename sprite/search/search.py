@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.log.turn_index import MAX_POSTINGS, Opening, TurnLook
-from sprite.memory.apply import TRUSTED, UNTRUSTED, LearningLook, LearningsLooked
 from sprite.memory.database import MemoryDB
+from sprite.memory.learning_index import TRUSTED, UNTRUSTED, LearningLook, LearningsLooked
 from sprite.memory.query import Query, parse_query
 from sprite.protocol.framing import set_in
 from sprite.protocol.shapes import LearningRow, SearchHit

@@ -18,9 +18,8 @@ from sprite.errors import PeerError
 from sprite.log.curations import CURATED, OFF_RECORD, QUARANTINED, Curation, Drift, seconds_since_midnight
 from sprite.log.transcript import Observation, TranscriptDB
 from sprite.memory import files as memory_files
-from sprite.memory.apply import MADE_IDS, Action
 from sprite.memory.database import FileVersion, MemoryDB, open_memory
-from sprite.memory.decision import Projected
+from sprite.memory.decision import MADE_IDS, Action, Projected
 from sprite.memory.opening import replay_aside
 from sprite.memory.query import any_term, own_names, significant
 from sprite.memory.rule_rows import all_rules

@@ -9,7 +9,7 @@ import pytest
 from bridge.fake_model.agent import answer
 from bridge.fake_model.request import Body, Message, understand
 from bridge.fake_model.words import reminder
-from sprite.memory.apply import Action
+from sprite.memory.decision import Action
 from sprite.protocol.tools import LIST_CALL, SCHEDULE_CALL
 from sprite.scheduler.scheduler import mission_text
 

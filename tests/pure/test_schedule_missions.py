@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from sprite.memory.apply import Action
+from sprite.memory.decision import Action
 from sprite.scheduler.scheduler import chat_line, mission_id_of, mission_text
 
 #: Tue 2026-12-01 09:00 UTC.

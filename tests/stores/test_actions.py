@@ -15,7 +15,7 @@ from sprite.errors import PeerError
 from sprite.log.curations import Curation
 from sprite.memory.action_rows import MOST_SCHEDULED
 from sprite.memory.actions import Actions
-from sprite.memory.apply import HISTORY_KEPT, MADE_IDS, Action
+from sprite.memory.decision import HISTORY_KEPT, MADE_IDS, Action
 from tests.looks import dump
 from tests.memory_stores import Stores, open_stores, rebuilt
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from sprite.memory.action_rows import MOST_SCHEDULED
-from sprite.memory.apply import Action
+from sprite.memory.decision import Action
 from tests.looks import dump, eventually
 from tests.memory_stores import Stores, call, object_to, open_stores, rebuilt
 

@@ -12,7 +12,7 @@ from sprite.agent.mission_end import left_open, rows
 from sprite.boot.prompt import open_actions
 from sprite.errors import PeerError
 from sprite.memory.action_rows import Maker
-from sprite.memory.apply import Action, ProjectedActions
+from sprite.memory.decision import Action, ProjectedActions
 from sprite.scheduler.scheduler import TRIED_AGAIN_SECONDS, mission_id_of
 from tests.memory_stores import rebuilt
 from tests.scheduling import DAY, HOUR, MINUTE, NINE, Clock, Scheduling, history, scheduling

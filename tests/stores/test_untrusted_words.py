@@ -18,7 +18,7 @@ from sprite.labels.session import sources_of
 from sprite.log.curations import Curation
 from sprite.log.transcript import Observation
 from sprite.memory import decision as effects
-from sprite.memory.apply import NewLearning
+from sprite.memory.decision import NewLearning
 from sprite.protocol.pasted import Spans
 from tests.logged_turns import turns as logged
 from tests.memory_stores import SESSION, Stores, added, call, open_stores

@@ -15,7 +15,7 @@ from sprite.errors import PeerError
 from sprite.mcp.shapes import hits_text
 from sprite.memory.action_rows import ACTION_STATUSES, Maker
 from sprite.memory.actions import Actions, action_line
-from sprite.memory.apply import Action
+from sprite.memory.decision import Action
 from sprite.memory.words import content_words
 from sprite.protocol.shapes import SearchHit
 from sprite.protocol.tools import SEARCH_TOOL
