@@ -83,7 +83,7 @@ async def main() -> None:
             with entered.stage() as decide:
                 decided = await judge.decided(answer)
             with entered.stage() as commit:
-                await stores.transcript.curations.append_batch(decided)
+                await stores.log(decided)
             with entered.stage() as fold:
                 (change,) = await stores.projection.settle()
             assert change.learnings, await stores.reports()

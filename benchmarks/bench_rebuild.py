@@ -11,11 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.report import line
 from sprite.config import Settings
 from sprite.forget.plan import Target
 from sprite.log.curations import Curation
-from sprite.memory.decision import NewLearning, Numbered, Part, Written, write_decision
+from sprite.memory.decision import NewLearning, Numbered, Part, Written
 from sprite.memory.opening import replay_aside
 from sprite.memory.words import said
 from sprite.workspace.database import open_workspace
@@ -41,7 +43,7 @@ async def fill(stores: Stores, first: int, last: int) -> None:
             text = f"My project number {number} is called heron{number} and is written in language {number % 17}."
             call = {"tool_use_id": "t", "name": "Bash", "input": {"command": "ls"}, "result": "a\nb", "is_error": False}
             await stores.turn(text, f"Noted: heron{number}.", calls=[call])
-        await stores.transcript.curations.append_batch(_answer(batch, turns))
+        await stores.log(_answer(batch, turns))
     await stores.projection.settle()
 
 
@@ -71,7 +73,7 @@ def _answer(batch: int, turns: range) -> Curation:
         first_observation_id=turns[0],
         last_observation_id=turns[-1],
         model="offline",
-        decision_json=write_decision(parts),
+        decision_json=msgspec.json.encode(parts).decode(),
     )
 
 

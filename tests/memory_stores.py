@@ -23,7 +23,7 @@ from sprite.curation.rebuild import Regrowth
 from sprite.curation.verifier import Verification, off_record, read_answer
 from sprite.forget.forget import Forgetter, Store
 from sprite.forget.plan import Plan, Target
-from sprite.log.curations import OFF_RECORD, WAITING, Curation
+from sprite.log.curations import OFF_RECORD, WAITING, Curation, append
 from sprite.log.transcript import NewObservation, Observation, TranscriptDB, open_transcript
 from sprite.memory.actions import Actions
 from sprite.memory.database import MemoryDB, open_memory
@@ -82,7 +82,11 @@ class Stores:
         await self.projection.settle()
         answer = Curation("batch", response, first, first if last is None else last, model="offline", **more)
         answer = await self.verified(answer, verify)
-        return await self.transcript.curations.append_batch(await self.judge.decided(answer))
+        return await self.log(await self.judge.decided(answer))
+
+    async def log(self, decided: Curation) -> int:
+        """Log a decided answer without applying it; return the curation's id."""
+        return await self.transcript.transact(lambda tx: append(tx, decided, is_current=True))
 
     async def verified(
         self, answer: Curation, verify: Callable[[str], str] = agree, judge: Judge | None = None

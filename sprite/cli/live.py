@@ -26,7 +26,7 @@ from sprite.common.prices import DEAREST, cost_usd, price_of
 from sprite.config import Settings
 from sprite.curation.model import Answer, Asked, CuratorModel
 from sprite.curation.provenance.evidence import Turn, Turns
-from sprite.curation.verifier import Item, Request, build_request, read_answer
+from sprite.curation.verifier import Item, Request, Rulings, build_request, read_answer
 from sprite.errors import ModelError, OperatorError, PeerError
 from sprite.log.transcript import Observation
 from sprite.owner import connect
@@ -262,8 +262,10 @@ def _calls(lines: Sequence[Line]) -> Iterator[tuple[list[Line], Request]]:
         asked = list(lines[first::number])
         # Each message has a session of its own, so none explains another.
         turns = {number: Turn(_turn(number, line.message)) for number, line in enumerate(asked, 1)}
-        items = [Item(line.kind, line.line, turn, line.message, line.old) for turn, line in enumerate(asked, 1)]
-        yield asked, build_request(items, Turns(turns, turns), "UTC")
+        rulings = Rulings({})
+        for turn, line in enumerate(asked, 1):
+            rulings.of(Item(line.kind, line.line, turn, line.message, line.old))
+        yield asked, build_request(rulings.asked, Turns(turns, turns, "UTC"))
 
 
 def _turn(number: int, message: str) -> Observation:

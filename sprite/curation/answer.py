@@ -108,10 +108,7 @@ class ParsedLearning:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDone:
-    """A `DONE` line: actions that are finished or dropped, by the ids of their learnings, and why.
-
-    `words` are the first words of the action, if the line names only one.
-    """
+    """A `DONE` line: finished or dropped actions by their learnings' ids, or the first words of one, and why."""
 
     ids: tuple[int, ...]
     why: Line

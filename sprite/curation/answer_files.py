@@ -42,13 +42,8 @@ class Header:
     kind: str
     rest: str
 
-    @property
-    def marker(self) -> str:
-        """Return the line without the text after the colon."""
-        return f"{self.word}_MD_{self.kind}:"
-
     def __str__(self) -> str:
-        return f"{self.marker} {self.rest}".rstrip()
+        return f"{self.word}_MD_{self.kind}: {self.rest}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Decide which parts of a batch's answer become memory: learnings, actions and file versions.
 
-The decision is made once and logged beside the answer, with each refusal and its reason. `Judge.decided` reads the
-turns, `BatchFold.apply` parses the answer (answer.py) and decides: each learning finds its quote
-(provenance/evidence.py), its numbers and letters are checked (provenance/checks.py), and the verifier's verdict counts
-(verifier.py). Lines of files follow (file_decisions.py). `Fold.put` (memory/decision.py) applies each part.
+The log keeps the decision beside the answer, with each refusal and its reason. `Judge.decided` reads the turns.
+`BatchFold.apply` parses the answer (answer.py) and checks each learning's quote, numbers and letters (provenance/) and
+its verdict (verifier.py), then the files' lines (file_decisions.py). `Fold.put` (memory/decision.py) applies each part.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -22,9 +21,9 @@ from sprite.common.recurrence import DEFAULT_ZONE, first_after, next_after, pars
 from sprite.curation.answer import ParsedDone, ParsedLearning, parse_response, read_learning
 from sprite.curation.answer_files import Header, begins, read_header, read_line
 from sprite.curation.file_decisions import FileFold, Replaced, rests_on
-from sprite.curation.provenance.checks import Given, disguise
-from sprite.curation.provenance.evidence import Evidence, Turn, Turns, flaw
-from sprite.curation.verifier import Item, Request, Ruling, Rulings, Verification, build_request, keep_item
+from sprite.curation.provenance.checks import Given, flaw
+from sprite.curation.provenance.evidence import Evidence, Turn, Turns
+from sprite.curation.verifier import KEEP, Item, Request, Ruling, Rulings, Verification, build_request, keep_item
 from sprite.errors import PeerError, SpriteError
 from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
@@ -41,7 +40,6 @@ from sprite.memory.decision import (
     NewLearning,
     ProjectedActions,
 )
-from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import LearningRow
 from sprite.rules.condition import parse, shown
@@ -65,10 +63,7 @@ class When:
 def time_of(
     asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions, zone: str
 ) -> tuple[When, str | None]:
-    """Return (an action's time and repeat, the reason if the requested ones were refused).
-
-    `said_at` is the time of the user's words, `read_at` the time of the answer (Unix seconds).
-    """
+    """Return (time and repeat of an action that was said and read at these times, the reason if they were refused)."""
     if asked.due is None and asked.rrule is None:
         return When(), None
     try:
@@ -83,10 +78,7 @@ def time_of(
 
 
 def _read(asked: ParsedLearning, said_at: float, read_at: float, tz: str) -> When:
-    """Parse an action's requested time; in the result, a due time of None means that it has passed.
-
-    Raise PeerError if the time is invalid.
-    """
+    """Parse an action's requested time; a due time of None has passed. Raise PeerError if the time is invalid."""
     oldest = max(said_at, read_at - STILL_FIRES_SECONDS)
     if asked.rrule is not None:
         parse_rule(asked.rrule)
@@ -117,8 +109,7 @@ def written_already(actions: ProjectedActions, mission_id: str | None, content: 
     return max(likely, key=lambda pair: pair[0])[1] if likely else None
 
 
-#: Only the person's own words make these; from anyone else the same sentence is a FACT.
-PERSONAL_TYPES = frozenset({"PREFERENCE", "CORRECTION"})
+#: The verifier's names of the types that only the person's own words make; from anyone else the sentence is a FACT.
 _KINDS = {"PREFERENCE": "preference", "CORRECTION": "correction", "ACTION": "action"}
 #: If memory has this share of a sentence's words, the agent may only have read it aloud.
 ECHO_SHARE = 0.8
@@ -132,10 +123,7 @@ class BatchFold(FileFold):
     """Decide about one logged answer of the curator, part by part."""
 
     def apply(self) -> list[effects.Part]:  # noqa: C901 - its steps in order
-        """Return the decision: learnings first, since files may rest on them.
-
-        It is also written to memory.db, so the caller rolls the transaction back.
-        """
+        """Return the decision: learnings first, since files may rest on them. The caller rolls the transaction back."""
         response = parse_response(self.draft.curation.response)
         state = self.draft.state()
         self.files = state.files
@@ -177,26 +165,31 @@ class BatchFold(FileFold):
         if evidence is None or evidence.voice.kind == "reply":
             self._keep_unproven(number, asked, evidence)
             return
-        if not self.rulings.keeps(evidence.turn.logged.id):
+        if evidence.turn.logged.id in self.turns.off_record:
             return
         voice = evidence.voice
         self.changed[number] = old = self._replaced_words(asked) if asked.supersedes else []
         is_echo = voice.kind == "memory"
-        why = flaw(asked.content, evidence, asked.type, asked.due or "", old) if not is_echo else ECHO
+        is_fact = asked.type not in _KINDS
+        # A fact may name what the turn's work shows. The verifier checks the time of an action.
+        due = (asked.due or "").replace("-", " ").replace("T", " ")
+        given = Given([*evidence.spoken, *(evidence.turn.worked if is_fact else ()), *old, due])
+        may_name_files = is_fact and voice.kind != "person"
+        why = ECHO if is_echo else flaw(asked.content, given, evidence.turn.day, may_name_files=may_name_files)
         if why is not None:
             self._refuse("echo" if is_echo else "refused", why, asked, evidence)
             return
         type_, ruling = asked.type, Ruling("", "yes")
         if voice.kind == "person":
-            kind = _KINDS.get(type_, "fact")
-            item = Item(kind, asked.told, evidence.turn.logged.id, evidence.quote, " / ".join(old))
+            item = Item(_KINDS.get(type_, "fact"), asked.told, evidence.turn.logged.id, evidence.quote, " / ".join(old))
             ruling = self.rulings.of(item)
-            is_work = kind == "fact" and ruling.verdict != "yes"
+            is_work = is_fact and ruling.verdict != "yes"
             work = self.turns.find(evidence.turn.logged.id, evidence.quote, in_work=True) if is_work else None
-            if work is not None and flaw(asked.content, work, asked.type) is None:
+            shown = None if work is None else Given([*work.spoken, *work.turn.worked])
+            if work and shown and flaw(asked.content, shown, work.turn.day, may_name_files=True) is None:
                 # The work shows it, and the person's request has its words as well.
                 evidence, voice, ruling = work, work.voice, Ruling("", "yes")
-        elif type_ in PERSONAL_TYPES or type_ == "ACTION":
+        elif not is_fact:
             type_ = "FACT"
             self._refuse("type_lowered", f"a {asked.type} that the user did not say became a FACT", asked, evidence)
         if ruling.verdict == "no":
@@ -215,10 +208,7 @@ class BatchFold(FileFold):
                 self._supersede(replaced, by, new, evidence)
 
     def _replaced_words(self, asked: ParsedLearning) -> list[str]:
-        """Return the texts of the user's learnings that a new one replaces.
-
-        The new learning may repeat their numbers and addresses.
-        """
+        """Return the texts of the user's learnings that a new one replaces: it may repeat their numbers."""
         words = content_words(asked.content)
         replaced = [known for number in asked.supersedes if (known := self.draft.known(number)) is not None]
         shared = {
@@ -230,14 +220,11 @@ class BatchFold(FileFold):
         return sorted(near, key=lambda content: -shared[content])[:MOST_CHANGED]
 
     def _keep_unproven(self, number: int, asked: ParsedLearning, evidence: Evidence | None) -> None:
-        """Store a learning without a quote, or with the agent's word alone, as unverified.
-
-        Search finds it, but no memory file contains it.
-        """
+        """Store a learning without a quote, or with the agent's word alone, as unverified: only search finds it."""
         turn = evidence.turn if evidence is not None else self.turns.batch.get(asked.turn_id or 0)
-        if turn is not None and not self.rulings.keeps(turn.logged.id):
+        if turn is not None and turn.logged.id in self.turns.off_record:
             return
-        if disguise(asked.told, Given([])) is not None or self._is_known(asked.told):
+        if flaw(asked.told, Given([])) is not None or self._is_known(asked.told):
             self._refuse("echo", "memory has it, and nothing new proves it", asked, None)
             return
         self.draft.refuse("unverified", f"its quote is not in the turn it names: {asked.told}")
@@ -245,29 +232,22 @@ class BatchFold(FileFold):
 
     def _is_known(self, content: str) -> bool:
         """Return whether memory already says nearly the same: the agent may have read it there."""
-        match = any_term(significant(content))
-        known = [
-            each.content
-            for each in (*self.draft.nearest(match, NEAREST), *self.draft.nearest(match, NEAREST, replaced=True))
-        ]
+        known = [row.content for was in (False, True) for row in self.draft.nearest(content, NEAREST, replaced=was)]
         lines = [line for content in self.files.values() for line in content.split("\n")]
         words = content_words(content)
         return any(share(words, content_words(text)) >= ECHO_SHARE for text in (*known, *lines))
 
     def _digest(self, number: int, asked: ParsedLearning) -> None:
-        """Add the digest of a session, and supersede the session's earlier digests.
-
-        A digest is never evidence of the user's word.
-        """
+        """Add a session's digest, and supersede its earlier ones. A digest is never evidence of the user's word."""
         turn = self.turns.batch.get(asked.turn_id or 0) or list(self.turns.batch.values())[-1]
         session = turn.logged.session_id
         heard = [known for known in self.turns.all.values() if known.logged.session_id == session]
-        if not all(self.rulings.keeps(known.logged.id) for known in heard):
+        if any(known.logged.id in self.turns.off_record for known in heard):
             return
         digests = self.draft.digests(session)
         earlier = [digest.content for digest in digests]
         given = Given([*(voice.text for known in heard for voice in known.voices), *earlier])
-        why = disguise(asked.told, given) or given.lacks(asked.told, turn.day, may_name_files=True)
+        why = flaw(asked.told, given, turn.day, may_name_files=True, missing="")
         if why is not None:
             self.draft.refuse("refused", f"{why}: {asked.told}")
             return
@@ -400,7 +380,7 @@ class BatchFold(FileFold):
         A command that ended with an error also counts, if its quoted result names the thing.
         """
         number = turn.logged.id
-        if not self.rulings.keeps(number):
+        if number in self.turns.off_record:
             return False
         words = content_words(content)
         shown = evidence.quote if evidence is not None and words & content_words(evidence.quote) else ""
@@ -533,58 +513,60 @@ class Judge:
         """Return the request to the verifier about an answer, or None if no line needs a verdict."""
         if not self._verifies or answer.kind != "batch":
             return None
-        curation = answer if answer.created_at else replace(answer, created_at=time.time())
-        turns = await self._turns(curation)
+        answer = replace(answer, created_at=answer.created_at or time.time())
+        turns = await self._turns(answer, {})
         # Found by a rehearsal of the decision, since the lines of a file rest on the learnings.
         rulings = Rulings({}, "yes")
-        await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), turns, rulings).apply())
+        await self._memory.transact(
+            lambda tx: BatchFold(effects.Fold(tx, answer), turns, rulings).apply(), is_kept=False
+        )
         if not rulings.asked:
             return None
-        cited = sorted(
-            {item.turn for item in rulings.asked.values() if item.turn is not None and turns.all[item.turn].own}
-        )
-        items = rulings.asked | {item.key: item for item in map(keep_item, cited)}
-        return build_request(items.values(), turns, turns.tz)
+        for turn in sorted({item.turn for item in rulings.asked.values() if item.turn is not None}):
+            if turns.all[turn].own:
+                rulings.of(keep_item(turn))
+        return build_request(rulings.asked, turns)
 
     async def decided(self, answer: Curation) -> Curation:
-        """Return an answer with the decision about it, ready for the log. A missing time becomes the current one."""
-        answer = replace(answer, created_at=answer.created_at or time.time())
-        parts = await self.decide(answer)
-        if answer.off_record:
-            parts = [part for part in parts if not isinstance(part, effects.Refusal) or part.kind != "unparsed"]
-            answer = without_off_record(answer, parts, await self._turns(answer))
-        return replace(answer, decision_json=effects.write_decision(parts))
+        """Return an answer, or a person's change, with the decision about it, ready for the log.
 
-    async def decide(self, curation: Curation) -> list[effects.Part]:
-        """Return the decision about a curation, with the verdicts that it carries.
-
-        If a check fails, the decision refuses everything: a second call would cost again and fail again.
+        A missing time becomes the current one. The decision uses the verdicts that the answer carries. If a check
+        fails, it refuses everything: a second call would cost again and fail again.
         """
+        answer = replace(answer, created_at=answer.created_at or time.time())
         try:
-            if curation.kind != "batch":
-                return await self._memory.rehearse(lambda tx: decide_change(effects.Fold(tx, curation)))
-            verdicts: list[Ruling] = []
-            if curation.verification_json is not None:
-                verdicts = msgspec.json.decode(curation.verification_json, type=Verification).rulings
-            rulings = Rulings({ruling.line: ruling for ruling in verdicts}, is_off=not self._verifies)
-            turns = await self._turns(curation)
-            return await self._memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), turns, rulings).apply())
+            if answer.kind == "batch":
+                known: dict[str, Ruling] = {}
+                if answer.verification_json is not None:
+                    verification = msgspec.json.decode(answer.verification_json, type=Verification)
+                    known = {ruling.line: ruling for ruling in verification.rulings}
+                turns, rulings = await self._turns(answer, known), Rulings(known, is_off=not self._verifies)
+                parts = await self._memory.transact(
+                    lambda tx: BatchFold(effects.Fold(tx, answer), turns, rulings).apply(), is_kept=False
+                )
+            else:
+                parts = await self._memory.transact(lambda tx: decide_change(effects.Fold(tx, answer)), is_kept=False)
         except SpriteError:
             raise
         except Exception as error:
             log.exception("a curation could not be decided about")
             words = f"nothing was taken over, since deciding about it failed: {type(error).__name__}: {error}"
-            return [effects.Refusal("undecided", words[: effects.REPORT_CHARS])]
+            parts = [effects.Refusal("undecided", words[: effects.REPORT_CHARS])]
+        if answer.off_record:
+            parts = [part for part in parts if not isinstance(part, effects.Refusal) or part.kind != "unparsed"]
+            answer = without_off_record(answer, parts, await self._turns(answer, {}))
+        return replace(answer, decision_json=msgspec.json.encode(parts).decode())
 
-    async def _turns(self, answer: Curation) -> Turns:
+    async def _turns(self, answer: Curation, known: Mapping[str, Ruling]) -> Turns:
         """Return the turns of an answer's range, the turns just before it, and those that its prompt repeated."""
         first, last = answer.first_observation_id or 0, answer.last_observation_id or 0
-        state = await self._memory.rehearse(lambda tx: effects.Projected(tx).state(first))
+        state = await self._memory.transact(lambda tx: effects.Projected(tx).state(first), is_kept=False)
         heard = await self._transcript.observations_of([*range(first - EARLIER_TURNS, last + 1), *state.shown_again])
         # Each message is split, however long.
         turns = await asyncio.to_thread(lambda: {id_: Turn(turn, state.tz) for id_, turn in heard.items()})
         batch = {id_: turn for id_, turn in turns.items() if id_ >= first or id_ in state.shown_again}
-        return Turns(batch, turns, state.tz)
+        off_record = {id_ for id_ in turns if (ruling := known.get(f"{KEEP}{id_}")) and ruling.verdict == "no"}
+        return Turns(batch, turns, state.tz, frozenset(off_record))
 
 
 def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: Turns) -> Curation:
@@ -610,7 +592,7 @@ def without_off_record(answer: Curation, parts: Sequence[effects.Part], turns: T
         elif header is not None and header.kind == "EDIT" and (read_header(line) or (cited and not is_hidden)):
             left.append(line)
     verification = msgspec.json.decode(answer.verification_json or "", type=Verification)
-    rulings = [Ruling(keep_item(number).key, "no") for number in answer.off_record]
+    rulings = [Ruling(f"{KEEP}{number}", "no") for number in answer.off_record]
     blank = msgspec.structs.replace(verification, request_sha256="", answer="", rulings=rulings)
     return replace(answer, response="\n".join(left), verification_json=msgspec.json.encode(blank).decode())
 
@@ -633,10 +615,10 @@ def propose(rules: Sequence[str], draft: effects.Fold, turns: Turns, rulings: Ru
             draft.refuse("rule_refused", f"the user did not say it: {line.text}", line.turn_id)
             continue
         turn = evidence.turn.logged.id
-        if not rulings.keeps(turn):
+        if turn in turns.off_record:
             continue
         item = Item("preference", proposed.reason, turn, evidence.quote)
-        why = flaw(proposed.reason, evidence, item.kind.upper())
+        why = flaw(proposed.reason, Given(evidence.spoken), evidence.turn.day)
         if (why := why or rulings.objection(item, "the user's messages do not say it")) is not None:
             draft.refuse("rule_refused", f"{why}: {line.text}", turn)
             continue

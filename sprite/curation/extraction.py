@@ -1,7 +1,4 @@
-"""Extraction: turns -> one curator call -> a curation ready for the log.
-
-This module gathers the input of a call: the files, the related open learnings, and as many turns as fit.
-"""
+"""Extraction: turns -> one curator call about files, related open learnings and as many turns as fit -> a curation."""
 
 from __future__ import annotations
 
@@ -145,10 +142,7 @@ class Extractor:
         )
 
     async def control(self) -> Fault | None:
-        """Ask the model something without turns, to find out whether the model or the turns are at fault.
-
-        Return None if the model answers, else the fault.
-        """
+        """Ask the model something without turns: return the fault of the model, or None if the turns are at fault."""
         prompt, _ = await self.prompt(())
         return await self._model.answers(prompt)
 
@@ -158,7 +152,8 @@ class Extractor:
         """Return the prompt and the turns in it; `files` defaults to the current ones."""
         if files is None:
             files = self._shown_files(turns)
-        state = await self._memory.rehearse(lambda tx: Projected(tx).state(turns[0].id if turns else 0))
+        first = turns[0].id if turns else 0
+        state = await self._memory.transact(lambda tx: Projected(tx).state(first), is_kept=False)
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
         shown_again = list((await self._transcript.observations_of(state.shown_again)).values())
         learnings = await self._open_learnings(turns, files, [*refused, *map(_words_of, shown_again)], state.tz)
@@ -196,13 +191,15 @@ class Extractor:
         projects = projects_of(turns)
         standing = await self._memory.standing({turn.session_id for turn in turns}, projects)
         today = datetime.fromtimestamp(turns[0].timestamp, ZoneInfo(tz) if tz else None).date().isoformat()
+        # The user may end something that the reply does not name.
+        texts = [text for turn in turns for text in (turn.user_message[:MAX_WORDS_CHARS], _words_of(turn))]
         nearest = [
             # A plan may be changed or called off in words that it does not share.
             *await self._memory.ahead(today, projects),
             *await self._behind(files["user.md"], projects),
             *await self._of_named(turns, files["context.md"], projects),
             *await self._with_names(turns, projects),
-            *await self._near([*again, *(text for turn in turns for text in _texts_of(turn))], projects),
+            *await self._near([*again, *texts], projects),
         ]
         for learnings, tokens in ((standing, STANDING_TOKENS), (nearest, NEAREST_TOKENS)):
             left = tokens
@@ -235,10 +232,7 @@ class Extractor:
         return [learning for nearest in found for learning in nearest]
 
     async def _of_named(self, turns: Sequence[Observation], context: str, projects: Sequence[str]) -> list[LearningRow]:
-        """Return learnings about the projects in context.md that a message names.
-
-        The message may say that a project has ended.
-        """
+        """Return learnings about the projects in context.md that a message names: it may say that one has ended."""
         said = content_words(" ".join(turn.user_message[:MAX_WORDS_CHARS] for turn in turns))
         names = [line.strip("# ") for line in context.split("\n") if line.startswith("### ")]
         found: list[LearningRow] = []
@@ -248,10 +242,7 @@ class Extractor:
         return found
 
     async def _with_names(self, turns: Sequence[Observation], projects: Sequence[str]) -> list[LearningRow]:
-        """Return learnings that contain a name from the turns, such as a host, package or path.
-
-        The turns may say that the named thing is gone or has moved.
-        """
+        """Return learnings that contain a host, package or path from the turns: it may be gone or have moved."""
         found: list[LearningRow] = []
         for name in await asyncio.to_thread(_names_in, turns):
             nearest = await self._memory.nearest(phrase(name), MOST_WITH_NAME + 1, projects)
@@ -269,11 +260,6 @@ class Extractor:
                 found[learning.id] = learning
                 rank[learning.id] = min(place, rank.get(learning.id, place))
         return [found[known] for known in sorted(found, key=lambda known: (rank[known], -known))[:NEAREST_LEARNINGS]]
-
-
-def _texts_of(turn: Observation) -> list[str]:
-    """Return a turn's search texts: what the user says may end something that the reply does not name."""
-    return [turn.user_message[:MAX_WORDS_CHARS], _words_of(turn)]
 
 
 def _names_in(turns: Sequence[Observation]) -> list[str]:

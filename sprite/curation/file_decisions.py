@@ -12,14 +12,13 @@ from functools import cached_property
 
 from sprite.curation.answer import CuratorResponse
 from sprite.curation.answer_files import Edit, EditedFile, Line, edits_between, heading_name
-from sprite.curation.provenance.checks import Given, disguise
+from sprite.curation.provenance.checks import Given, flaw
 from sprite.curation.provenance.evidence import Kind, Turn, Turns
 from sprite.curation.verifier import Item, Rulings
 from sprite.log.transcript import projects_of
 from sprite.memory.answers import LIVES_ON, NEAREST
 from sprite.memory.decision import Fold, MadeOwn, NewLearning, Written
 from sprite.memory.files import CURATED, SECTIONED, over_limit, over_together, shown_to, template
-from sprite.memory.query import any_term, significant
 from sprite.memory.sections import heading, joined, merged, project_of, split, without_past_reminders
 from sprite.memory.words import RUN, content_words, share
 from sprite.protocol.shapes import LearningRow
@@ -92,10 +91,7 @@ class FileFold:
         self.edits |= response.edits
 
     def _replaces(self, old: str, new: str) -> bool:
-        """Return whether an edit removes a line that rests on `old`, or replaces it by one that rests on `new`.
-
-        `old` and `new` are the texts of learnings.
-        """
+        """Return whether an edit removes a line that rests on learning `old`, or makes it rest on learning `new`."""
         for name, edits in self.edits.items():
             file = EditedFile(self._shown(name))
             for edit in edits:
@@ -108,7 +104,7 @@ class FileFold:
 
     def _behind(self, line: str) -> LearningRow | None:
         """Return the earlier learning with most of a line's words, or None."""
-        near = self.draft.nearest(any_term(significant(line)), NEAREST)
+        near = self.draft.nearest(line, NEAREST)
         found = [known for known in near if known.id not in self.taught and rests_on(line, known.content)]
         return max(found, key=lambda known: share(content_words(line), content_words(known.content)), default=None)
 
@@ -171,18 +167,17 @@ class FileFold:
     def _basis_of(self, name: str, line: Line, replaced: str, section: str) -> Basis | None:
         """Return the evidence of a new line, or refuse the line and return None."""
         basis = self._basis(line)
-        if basis is not None and basis.turn is not None and not self.rulings.keeps(basis.turn.logged.id):
+        turn = None if basis is None else basis.turn
+        if turn is not None and turn.logged.id in self.turns.off_record:
             return None
-        reason = (
-            "no turn, quote or learning carries it"
-            if basis is None
-            else self._refusal(name, line, basis, replaced, section)
-        )
+        reason: str | None = "no turn, quote or learning carries it"
+        if basis is not None:
+            reason = self._refusal(name, line, basis, replaced, section)
         if reason is None:
             self.accepted.append(line.text)
             return basis
-        turn = line.turn_id if basis is None or basis.turn is None else basis.turn.logged.id
-        self.draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", turn)
+        cited = line.turn_id if turn is None else turn.logged.id
+        self.draft.refuse("line_refused", f"{name}: refused, because {reason}: {line.text}", cited)
         return None
 
     def _refusal(self, name: str, line: Line, basis: Basis, replaced: str, section: str) -> str | None:  # noqa: PLR0911 - its cases in order
@@ -190,11 +185,9 @@ class FileFold:
         worked = [] if name == "user.md" or basis.turn is None else basis.turn.worked
         before = " / ".join(filter(None, (replaced, *self._known_before(text, basis))))
         given = Given([*basis.texts, *worked, before])
-        if (hides := disguise(text, given)) is not None:
-            return hides
-        lacking = given.lacks(text, basis.turn.day if basis.turn else None, may_name_files=name != "user.md")
-        if lacking is not None:
-            return f"{lacking} stands neither in its quote nor in the messages"
+        day = None if basis.turn is None else basis.turn.day
+        if (why := flaw(text, given, day, may_name_files=name != "user.md")) is not None:
+            return why
         project = project_of(section)
         if project is not None and name not in SECTIONED:
             return f"{name} has no section for the project {project}"
@@ -216,10 +209,7 @@ class FileFold:
         return copied or first_use.copied(text, after=" ".join(self.accepted[-RUN:]))
 
     def _known_before(self, text: str, basis: Basis) -> Sequence[str]:
-        """Return the user's learnings whose numbers and addresses a line may repeat.
-
-        They are those that a new learning of the same turn changes.
-        """
+        """Return the user's learnings that a new learning of the same turn changes: a line may repeat their numbers."""
         new = basis.learning
         if new is None or basis.turn is None or new.turn != basis.turn.logged.id or not rests_on(text, new.content):
             return ()
@@ -247,7 +237,7 @@ class FileFold:
                 taught,
             )
         cited = self.draft.known(line.learning_id) if line.learning_id is not None else None
-        near = [*([cited] if cited else []), *self.draft.nearest(any_term(significant(line.text)), NEAREST)]
+        near = [*([cited] if cited else []), *self.draft.nearest(line.text, NEAREST)]
         # A number may be wrong, and the words of a cited learning may be others.
         resting = [known for known in near if rests_on(line.text, known.content)] or ([cited] if cited else [])
         return next((self._by_known(known) for known in resting if known.origin != UNPROVEN), None)

@@ -1,10 +1,7 @@
 """The curator's model: one stateless call, faults classified, answers checked before use.
 
-With a key, it is called over HTTP. The vendor's client would take 40 MiB more, and no key beside a token. Where only
-the CLI can reach a model, by a person's login or cloud, the SDK asks.
-
-An outage says nothing about the turns. Each failed call is reported to `on_lost`. The module uses neither the log nor
-memory.
+With a key, it is called over HTTP: the vendor's client would take 40 MiB more. Where only the CLI can reach a model, by
+a person's login or cloud, the SDK asks. Each failed call is reported to `on_lost`; an outage says nothing about turns.
 """
 
 from __future__ import annotations
@@ -380,10 +377,7 @@ class CuratorModel:
         return answer.text
 
     async def answers(self, prompt: CuratorPrompt) -> Fault | None:
-        """Send a test prompt without turns. Return None if the model answers, else the fault.
-
-        ModelError for an outage.
-        """
+        """Send a prompt without turns. Return None if the model answers, else the fault. ModelError for an outage."""
         answer, fault = await self._curate(prompt)
         await self._on_lost(answer, CONTROL_ANSWERED if fault is None else CONTROL_IN_VAIN, None)
         return fault

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from sprite.log.curations import Curation
 from sprite.log.transcript import TranscriptDB
 from sprite.memory.database import FileVersion, MemoryDB
-from sprite.memory.decision import REPORT_CHARS, Refusal, Written, read_decision, write_decision
+from sprite.memory.decision import REPORT_CHARS, Refusal, Written, read_decision
 from sprite.memory.sections import PIN, UNPIN, project_of
 
 NAME = "files.md"
@@ -50,16 +52,12 @@ async def without_old_files(answer: Curation, memory: MemoryDB, transcript: Tran
         return answer
     left = "\n".join(line for line in content.split("\n") if line not in gone)
     words = f"{NAME}: not mentioned for {AFTER_DAYS} days, and gone: {'; '.join(gone)}"
-    return replace(
-        answer, decision_json=write_decision([*parts, Written(NAME, left), Refusal("aged", words[:REPORT_CHARS])])
-    )
+    parts += [Written(NAME, left), Refusal("aged", words[:REPORT_CHARS])]
+    return replace(answer, decision_json=msgspec.json.encode(parts).decode())
 
 
 def _standing_since(versions: Sequence[FileVersion], since: float) -> frozenset[str]:
-    """Return the lines that files.md already had at a time, without lines that a person wrote.
-
-    A person's lines are never removed as old.
-    """
+    """Return the lines that files.md already had at a time, without those of a person, which stay."""
     old: frozenset[str] = frozenset()
     persons: set[str] = set()
     before: frozenset[str] = frozenset()

@@ -1,8 +1,7 @@
-"""ObservationProcessor: waiting turns -> one model call per batch -> one curation in the log -> memory.
+"""Processor: waiting turns -> one model call per batch -> one curation in the log -> memory.
 
-The processor is stateless: a call reads its input from the log and the files, and its result is logged first. No turn
-is skipped for its age: failed turns wait for a retry. Turns that no call can answer are quarantined, so that the others
-go on (`Attempts`).
+It is stateless: a call reads its input from the log and the files, and its result is logged first. Failed turns wait
+for a retry. Turns that no call can answer are quarantined, so that the others go on (`Attempts`).
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ FEW_SECONDS_AWAKE = 600.0
 class Rest:
     """Wait until a conversation has been idle for `seconds`, then call `on_rest` once.
 
-    `can_sleep`: the machine may sleep, so it must stay awake until then. `is_left` returns whether no client is
-    connected.
+    If it `can_sleep`, the machine must stay awake until then. `is_left` returns whether no client is connected.
     """
 
     def __init__(

@@ -24,7 +24,6 @@ from sprite.memory.decision import Action
 from sprite.memory.files import CURATED, LINE_LIMITS, estimate_tokens
 from sprite.memory.words import plain_text
 
-# Shorter strings would not be recognisable.
 #: Added to batches with a message of the user's and a tool call. The system prompt has its own limit.
 ON_RULES = """\
 Where a CORRECTION, a PREFERENCE or a wish for a rule forbids or bounds tool calls, and these conditions can tell which
@@ -36,6 +35,7 @@ any words: "rsync ... *nas*"), path "contracts/**", host "*.example.org" (of a U
 (its folder), branch, time "Mon-Fri 18:00-08:00". Name what the forbidden calls have, with the tools seen here, and
 nothing wider. If a later word changes a rule, write the whole rule anew.
 """
+# Shorter strings would not be recognisable.
 MIN_CUT_CHARS = 40
 # Under a tight budget the user's words keep four times as much as a tool's: only they can prove a preference.
 USER_SHARE, ASSISTANT_SHARE = 4, 2
@@ -80,10 +80,9 @@ class OpenLearning:
 
 @dataclass(frozen=True, slots=True)
 class CuratorPrompt:
-    """A prompt for the curator: `system` never varies; `tokens` estimates both texts together.
+    """A prompt for the curator with the first `turns` of the batch; `tokens` estimates both texts together.
 
-    It holds the first `turns` of the batch. `is_followed`: another call follows at once, so it pays to cache the system
-    text.
+    With `is_followed`, another call follows at once, so it pays to cache the system text, which never varies.
     """
 
     system: str
@@ -124,7 +123,8 @@ def build_prompt(
     never cut, since the curator cannot maintain hidden lines. If they alone exceed the budget, so does the result:
     check its `tokens`.
     """
-    head = _files(files) + _learnings(open_learnings, tz) + _refused(refused, shown_again, tz)
+    head = "".join(_file(name, files[name]) for name in CURATED if name in files)
+    head += _learnings(open_learnings, tz) + _refused(refused, shown_again, tz)
     number, room = len(turns), 0
     if budget_tokens is not None:
         room = budget_tokens - estimate_tokens(system_prompt()) - estimate_tokens(head)
@@ -144,7 +144,7 @@ def _fitting(turns: Sequence[Observation], tz: str | None, room: int) -> int:
     used = estimate_tokens(_closing(turns[:1], tz)) - estimate_tokens(_notes(turns[:1]))
     days: set[str] = set()
     for count, turn in enumerate(turns):
-        used += estimate_tokens(_turn(turn, tz, None))
+        used += estimate_tokens(_turns([turn], tz, None))
         if (day := _day(turn, tz)) not in days:
             days.add(day)
             used += estimate_tokens(f", {day}")
@@ -153,18 +153,12 @@ def _fitting(turns: Sequence[Observation], tz: str | None, room: int) -> int:
     return len(turns)
 
 
-def _files(files: Mapping[str, str]) -> str:
-    names = [name for name in CURATED if name in files]
-    names += [name for name in files if name not in CURATED]
-    return "".join(_file(name, files[name], LINE_LIMITS.get(name)) for name in names)
-
-
-def _file(name: str, content: str, limit: int | None) -> str:
+def _file(name: str, content: str) -> str:
     text = plain_text(content).removesuffix("\n")
     lines = text.split("\n") if text else []
-    bound = "" if limit is None else f' limit="{limit}"'
+    head = f'<memory_file name="{name}" lines="{len(lines)}" limit="{LINE_LIMITS[name]}">'
     shown = "\n".join(f"{number}| {line}" for number, line in enumerate(lines, start=1))
-    return f'<memory_file name="{_attribute(name)}" lines="{len(lines)}"{bound}>\n{_escape(shown)}\n</memory_file>\n'
+    return f"{head}\n{_escape(shown)}\n</memory_file>\n"
 
 
 def _learnings(learnings: Sequence[OpenLearning], tz: str | None) -> str:
@@ -192,14 +186,10 @@ def _refused(refused: Sequence[str], shown_again: Sequence[Observation], tz: str
 
 
 def _turns(turns: Sequence[Observation], tz: str | None, cut: int | None, tools: int | None = None) -> str:
-    return "".join(_turn(turn, tz, cut, tools) for turn in turns)
+    return "".join(part for turn in turns for part in _turn(turn, tz, cut, tools))
 
 
-def _turn(turn: Observation, tz: str | None, cut: int | None, tools: int | None = None) -> str:
-    return "".join(_turn_parts(turn, tz, cut, tools))
-
-
-def _turn_parts(turn: Observation, tz: str | None, cut: int | None, tools: int | None) -> Iterator[str]:
+def _turn(turn: Observation, tz: str | None, cut: int | None, tools: int | None) -> Iterator[str]:
     at = _moment(turn.timestamp, tz).isoformat(timespec="minutes")
     # The prompt of a task, which the CLI or a schedule began, is not the user's and is not shown.
     origin = turn.trigger if turn.trigger in {"user", "program"} else "task"

@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from sprite.common.prices import Usage, price_of
 from sprite.config import Settings
 from sprite.curation.decide import Judge
 from sprite.curation.extraction import Attempts, Extractor, check_budget, log_lost_call
 from sprite.curation.model import CuratorModel, RefusedError, UnusableAnswerError
-from sprite.curation.verifier import request_hash
+from sprite.curation.verifier import Verification
 from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB, side_by_side
 from sprite.memory import decision as effects
@@ -69,31 +71,30 @@ class Reextraction:
         """Estimate the remaining work. The prompts lack the learnings that the run will add."""
         _, turns = await self._left()
         left, calls, tokens = len(turns), 0, 0
-        async with self._aside() as aside:
+        async with self._aside() as (_, extractor):
             while turns:
-                prompt, batch = await aside.extractor.prompt(side_by_side(turns[: self._settings.batch_turns]))
+                prompt, batch = await extractor.prompt(side_by_side(turns[: self._settings.batch_turns]))
                 calls, tokens = calls + 1, tokens + prompt.tokens
                 turns = turns[len(batch) :]
-        written = calls * await self._answer_tokens()
+        _, said = await self._transcript.spending.tokens()
+        asked, _, _ = await self._transcript.spending.curation_counts()
+        written = calls * (round(said / asked) if asked and said else ANSWER_TOKENS)
         model = self._settings.curator_model
         price = price_of(model)
         usd = None if price is None else price.tokens_usd(Usage(input=tokens, output=written))
         return Estimate(left, calls, tokens, written, model, usd)
 
     async def run(self, on_turns: Callable[[int], object]) -> int:
-        """Process the remaining turns, activate the new generation and return its number.
-
-        SpriteError if a call fails.
-        """
+        """Ask about the remaining turns, activate the generation and return its number. SpriteError if a call fails."""
         generation, turns = await self._left()
         size = self._settings.batch_turns
-        async with self._aside() as aside:
-            attempts = Attempts(self._transcript, aside.extractor, self._transcript.quarantine.leave_out, together=1)
-            await aside.grown.take_up(generation)
+        async with self._aside() as (grown, extractor):
+            attempts = Attempts(self._transcript, extractor, self._transcript.quarantine.leave_out, together=1)
+            await grown.take_up(generation)
             while turns:
                 await check_budget(self._settings, self._transcript)
                 batch = side_by_side(turns[:size])
-                await aside.grown.come_to(batch)
+                await grown.come_to(batch)
                 try:
                     curation = await attempts.extract(batch, generation, is_followed=len(batch) < len(turns))
                 except UnusableAnswerError as error:
@@ -104,22 +105,15 @@ class Reextraction:
                         raise
                     log.warning("asking about fewer turns: %s", error)
                     continue
-                covered = await self._keep(aside, curation, batch)
-                turns = turns[covered:]
-                on_turns(covered)
-            await aside.grown.take_over(generation)
+                # Without an answer, the first turn was quarantined.
+                covered = batch[:1]
+                if curation is not None:
+                    covered = [turn for turn in batch if turn.id <= (curation.last_observation_id or 0)]
+                    await grown.keep(curation, covered[-1])
+                turns = turns[len(covered) :]
+                on_turns(len(covered))
+            await grown.take_over(generation)
         return generation
-
-    async def _keep(self, aside: _Aside, curation: Curation | None, batch: Sequence[Observation]) -> int:
-        """Log an answer and apply it to the new memory; return the number of turns that it covers.
-
-        Without an answer, the first turn was quarantined: return 1.
-        """
-        if curation is None:
-            return 1
-        covered = [turn for turn in batch if turn.id <= (curation.last_observation_id or 0)]
-        await aside.grown.keep(curation, covered[-1])
-        return len(covered)
 
     async def _left(self) -> tuple[int, list[Observation]]:
         """Return (number of the current re-extraction, turns that it has not covered yet)."""
@@ -131,13 +125,8 @@ class Reextraction:
             reached.update(range(first, last + 1))
         return generation, [turn for turn in await self._transcript.curated() if turn.id not in reached]
 
-    async def _answer_tokens(self) -> int:
-        _, written = await self._transcript.spending.tokens()
-        calls, _, _ = await self._transcript.spending.curation_counts()
-        return round(written / calls) if calls and written else ANSWER_TOKENS
-
     @asynccontextmanager
-    async def _aside(self) -> AsyncIterator[_Aside]:
+    async def _aside(self) -> AsyncIterator[tuple[Regrowth, Extractor]]:
         """Yield an empty memory in a temporary folder, in which the re-extraction builds the new one."""
         folder = self._settings.run / "re-extract"
         shutil.rmtree(folder, ignore_errors=True)
@@ -151,18 +140,10 @@ class Reextraction:
                 projection = Projection(self._transcript, memory, files)
                 judge = Judge(self._transcript, memory, verifies=self._settings.verify == "on")
                 grown = Regrowth(self._transcript, projection, judge)
-                yield _Aside(grown, Extractor(self._transcript, memory, files, model, judge))
+                yield grown, Extractor(self._transcript, memory, files, model, judge)
         finally:
             await model.close()
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@dataclass(slots=True)
-class _Aside:
-    """The new memory of a re-extraction and the extractor that adds to it."""
-
-    grown: Regrowth
-    extractor: Extractor
 
 
 class Regrowth:
@@ -207,7 +188,7 @@ class Regrowth:
     async def keep(self, answer: Curation, last: Observation) -> None:
         """Decide about an answer, log both and apply it; `last` is the last turn of its range."""
         decided = await self._judge.decided(replace(answer, created_at=last.timestamp))
-        decision = effects.write_decision([*self._applied, *effects.read_decision(decided.decision_json or "")])
+        decision = msgspec.json.encode([*self._applied, *effects.read_decision(decided.decision_json or "")]).decode()
         row = replace(decided, decision_json=decision, created_at=time.time())
         logged = await self._transcript.curations.append_event(row)
         self._applied = []
@@ -217,15 +198,15 @@ class Regrowth:
         """Log that this extraction replaces the previous one."""
         for change in self._changes:
             await self._change(change)
-        now = time.time()
-        passed = await self._judge.decide(Curation("edit", "", created_at=now))
-        await self._transcript.quarantine.activate(generation, effects.write_decision([*self._applied, *passed]), now)
+        passed = await self._judge.decided(Curation("edit", ""))
+        decision = msgspec.json.encode([*self._applied, *effects.read_decision(passed.decision_json or "")]).decode()
+        await self._transcript.quarantine.activate(generation, decision, passed.created_at)
 
     async def _change(self, change: Curation) -> None:
         parts: list[effects.Part] = []
         if change.kind in effects.DECIDED:
-            parts = await self._judge.decide(change)
-            change = replace(change, decision_json=effects.write_decision(parts))
+            change = await self._judge.decided(change)
+            parts = effects.read_decision(change.decision_json or "")
         self._applied.append(effects.Again(change.id, parts))
         await self._apply(change)
 
@@ -274,11 +255,13 @@ class _Reapplied(Projection):
             self.decisions += 1
             was = _words(effects.read_decision(curation.decision_json))
             request = await self._judge.request(curation)
-            if request is not None and request.sha256 != request_hash(curation.verification_json):
+            verified = msgspec.json.decode(curation.verification_json or "null", type=Verification | None)
+            if request is not None and (verified is None or request.sha256 != verified.request_sha256):
                 lines = [f"would need verification: {line}" for line in request.lines]
                 self.differences.append(Difference(curation.id, curation.created_at, curation.kind, [], lines))
             else:
-                now = _words(await self._judge.decide(curation))
+                decided = await self._judge.decided(curation)
+                now = _words(effects.read_decision(decided.decision_json or ""))
                 if was != now:
                     gone, new = list((was - now).elements()), list((now - was).elements())
                     self.differences.append(Difference(curation.id, curation.created_at, curation.kind, gone, new))

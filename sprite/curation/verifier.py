@@ -1,8 +1,7 @@
 """The verifier: a second look at lines about the person, by a model that sees only the person's own messages.
 
-A stranger's text can fool the curator, which reads everything. The verifier's request holds no tool result, no page, no
-file and no words of another agent (pure, but for the shipped system text). A question that the agent asked after it had
-read such text is marked.
+A stranger's text can fool the curator, which reads everything. The verifier's request holds no tool result, page, file
+or words of another agent. A question that the agent asked after it had read such text is marked.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _MESSAGE_CHARS, _EDGE_CHARS, _AROUND_CHARS = 4_000, 800, 600
 _ANSWER = re.compile(r"\s*(\d{1,4})[.):]?\s+(yes|no|unsure)\b[ \t:,.\u2013-]*(.*)", re.IGNORECASE)
 MAX_REASON_CHARS = 200
 #: The line of a question whether a message may be kept, up to the turn's number.
-_KEEP = "keep: t"
+KEEP = "keep: t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,6 @@ class Item:
     turn: int | None = None
     quote: str = ""
     old: str = ""
-
-    @property
-    def key(self) -> str:
-        """Return the key under which a line's verdict is stored."""
-        return f"{self.kind}: {self.line}" + (f" (instead of: {self.old})" if self.old else "")
 
 
 class Ruling(msgspec.Struct, frozen=True):
@@ -100,38 +94,25 @@ class Rulings:
 
     def of(self, item: Item) -> Ruling:
         """Return the verdict on a line. Without one, add the line to `asked`, and return `otherwise`."""
-        if (ruling := self.known.get(item.key)) is not None:
+        key = f"{item.kind}: {item.line}" + (f" (instead of: {item.old})" if item.old else "")
+        if (ruling := self.known.get(key)) is not None:
             return ruling
         if self.is_off:
             is_told = item.kind != "line" or is_literal(item.line, [item.quote])
-            return Ruling(
-                item.key, "yes" if is_told else "no", "without a verifier, only the user's own sentences count"
-            )
-        self.asked.setdefault(item.key, item)
-        return Ruling(item.key, self.otherwise, "the verifier was not asked about it")
+            return Ruling(key, "yes" if is_told else "no", "without a verifier, only the user's own sentences count")
+        self.asked.setdefault(key, item)
+        return Ruling(key, self.otherwise, "the verifier was not asked about it")
 
     def objection(self, item: Item, otherwise: str) -> str | None:
         """Return why a line is refused, or None; `otherwise` stands for a missing reason."""
         ruling = self.of(item)
         return None if ruling.verdict == "yes" else ruling.reason or otherwise
 
-    def keeps(self, turn_id: int) -> bool:
-        """Return False if the person asked not to keep this message, as the verifier found."""
-        ruling = self.known.get(f"{_KEEP}{turn_id}")
-        return ruling is None or ruling.verdict != "no"
-
 
 def is_literal(line: str, messages: Iterable[str]) -> bool:
     """Return whether a line is word for word a sentence of these messages; case and spaces may differ."""
     said = " ".join(plain(line.lstrip("-* ")).rstrip(".!").split())
     return bool(said) and any(said in " ".join(plain(message).split()) for message in messages)
-
-
-def request_hash(verification_json: str | None) -> str | None:
-    """Return the hash of a logged verification's request, or None."""
-    return (
-        None if verification_json is None else msgspec.json.decode(verification_json, type=Verification).request_sha256
-    )
 
 
 def keep_item(turn_id: int) -> Item:
@@ -145,30 +126,28 @@ def system_prompt() -> str:
     return resources("sprite.curation").joinpath("prompts/verifier.md").read_text("utf-8")
 
 
-def build_request(items: Iterable[Item], turns: Turns, tz: str | None) -> Request:
-    """Build the request for these lines; `tz` is the person's time zone."""
-    items = list(items)
+def build_request(asked: Mapping[str, Item], turns: Turns) -> Request:
+    """Build the request for these items; their keys are the lines."""
     quotes: dict[int, list[str]] = {}
     shown: dict[int, Turn] = {}
-    earlier = dict.fromkeys(item.quote for item in items if item.turn is None and item.quote)
-    for item in items:
+    earlier = dict.fromkeys(item.quote for item in asked.values() if item.turn is None and item.quote)
+    for item in asked.values():
         turn = turns.all.get(item.turn or 0)
         if turn is not None:
             quotes.setdefault(turn.logged.id, []).append(item.quote)
             shown.update({known.logged.id: known for known in turns.around(turn).messages if known.own})
     messages = "".join(f"<message>{_escape(quote)}</message>\n" for quote in earlier)
-    messages += "".join(_message(shown[number], quotes.get(number), turns, tz) for number in sorted(shown))
-    lines = tuple(item.key for item in items)
-    numbered = "\n".join(f"{number}. {on_one_line(line)}" for number, line in enumerate(lines, start=1))
-    return Request(system_prompt(), f"<messages>\n{messages}</messages>\n\nLines:\n{numbered}", lines)
+    messages += "".join(_message(shown[number], quotes.get(number), turns) for number in sorted(shown))
+    numbered = "\n".join(f"{number}. {on_one_line(line)}" for number, line in enumerate(asked, start=1))
+    return Request(system_prompt(), f"<messages>\n{messages}</messages>\n\nLines:\n{numbered}", tuple(asked))
 
 
-def _message(turn: Turn, quotes: Sequence[str] | None, turns: Turns, tz: str | None) -> str:
+def _message(turn: Turn, quotes: Sequence[str] | None, turns: Turns) -> str:
     """Return a message for the verifier, with the agent's question before it.
 
     `quotes` are the quotes from it, None if no line cites the message.
     """
-    at = datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(tz) if tz else None)
+    at = datetime.fromtimestamp(turn.logged.timestamp, ZoneInfo(turns.tz) if turns.tz else None)
     said = _escape(_cut(turn.own, quotes or ()))
     message = f'<message id="t{turn.logged.id}" at="{at:%a %Y-%m-%d %H:%M}">{said}</message>\n'
     around = turns.around(turn)
@@ -208,7 +187,7 @@ def read_answer(answer: str, lines: Sequence[str]) -> list[Ruling]:
 def off_record(rulings: Iterable[Ruling]) -> list[int]:
     """Return the turns that the person asked not to keep."""
     return [
-        int(each.line.removeprefix(_KEEP)) for each in rulings if each.verdict == "no" and each.line.startswith(_KEEP)
+        int(each.line.removeprefix(KEEP)) for each in rulings if each.verdict == "no" and each.line.startswith(KEEP)
     ]
 
 

@@ -31,7 +31,7 @@ async def scrub_decisions(made: Plan, transcript: TranscriptDB) -> dict[int, str
         for row in rows:
             await breaks.take()
             if row.decision_json is not None:
-                decision = effects.write_decision(scrubber.row(row, effects.read_decision(row.decision_json)))
+                decision = msgspec.json.encode(scrubber.row(row, effects.read_decision(row.decision_json))).decode()
                 if decision != row.decision_json:
                     left[row.id] = decision
     return left

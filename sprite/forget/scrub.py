@@ -7,16 +7,17 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from sprite.curation.answer import parse_response, read_learning
 from sprite.curation.answer_files import read_header, read_line
 from sprite.forget.statements import Span, Statement, Statements, core, statement, without
-from sprite.memory.action_rows import Added, Changed, Known, Noted, Resolved, Updated, read_record, write_record
-from sprite.memory.answers import read_answer, write_answer
+from sprite.memory.action_rows import Added, Changed, Known, Noted, Resolved, Updated, read_record
+from sprite.memory.answers import read_answer
 from sprite.memory.decision import MADE_IDS
-from sprite.memory.rule_rows import Offer, read_rule, write_rule
+from sprite.memory.rule_rows import Offer, read_rule
 from sprite.memory.words import FORGOTTEN, content_words, plain
 from sprite.storage.connection import to_json
 
@@ -244,10 +245,10 @@ class ActionScrubber:
             if record.content == FORGOTTEN or not self._takes(record.content, record):
                 return response
             self._gone.add(MADE_IDS + curation_id)
-            return write_record(Added(by=record.by, content=FORGOTTEN))
+            return msgspec.json.encode(Added(by=record.by, content=FORGOTTEN)).decode()
         if not isinstance(record, Changed):
             return response
-        return response if not self._empty(record) else write_record(record)
+        return response if not self._empty(record) else msgspec.json.encode(record).decode()
 
     def _empty(self, record: Changed) -> bool:
         """Remove forgotten text from a record in place. Return whether anything was removed."""
@@ -292,7 +293,7 @@ def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, s
         of = Known(FORGOTTEN)
     is_kept = not answer.content or not scrubber.takes_learning(answer.content, None)
     left = replace(answer, of=of, content=answer.content if is_kept else FORGOTTEN)
-    return response if left == answer else write_answer(left)
+    return response if left == answer else msgspec.json.encode(left).decode()
 
 
 def rule_without(response: str, scrubber: Scrubber) -> str:
@@ -314,7 +315,7 @@ def rule_without(response: str, scrubber: Scrubber) -> str:
     if kept == rule.examples:
         return response
     rule.examples = kept
-    return write_rule(offer)
+    return msgspec.json.encode(offer).decode()
 
 
 def text_of(record: Changed) -> str:

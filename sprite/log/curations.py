@@ -130,20 +130,6 @@ _ACTIVATION = (
 class Curations(Tables):
     """Read and append the log's curations."""
 
-    @in_transaction
-    def append_batch(self, tx: sqlite3.Connection, curation: Curation) -> int:
-        """Log a batch's curation and mark its turns. Raises ValueError if any turn of the range is already curated."""
-        span = (curation.first_observation_id, curation.last_observation_id)
-        active = tx.execute(_ACTIVATION, (LARGEST_ROW_ID,)).fetchone()
-        curation_id = append(tx, dataclasses.replace(curation, generation=active[1] if active else 0))
-        marked = tx.execute(
-            "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
-        ).rowcount + len(curation.off_record)
-        inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
-        if marked != inside:
-            raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
-        return curation_id
-
     async def append_event(self, curation: Curation) -> Curation:
         """Log any change except a batch of the current extraction; return it with its id."""
         curation_id = await self._db.transact(lambda tx: append(tx, curation))
@@ -277,14 +263,31 @@ class Curations(Tables):
         return await self._db.fetch_as(Curation, sql, parameters)
 
 
-def append(tx: sqlite3.Connection, curation: Curation) -> int:
-    """Write one curation inside the caller's transaction; return its id."""
-    dated = dataclasses.replace(curation, created_at=curation.created_at or time.time())
+def append(tx: sqlite3.Connection, curation: Curation, *, is_current: bool = False) -> int:
+    """Write one curation inside the caller's transaction; return its id.
+
+    `is_current`: a batch of the current extraction. It marks its turns, so that each turn is curated exactly once.
+    Raises ValueError if any turn of its range is already curated.
+    """
+    generation = curation.generation
+    if is_current:
+        active = tx.execute(_ACTIVATION, (LARGEST_ROW_ID,)).fetchone()
+        generation = active[1] if active else 0
+    at = curation.created_at or time.time()
+    dated = dataclasses.replace(curation, created_at=at, generation=generation)
     values = [getattr(dated, name) for name in _NEW.split(", ")]
     places = ", ".join("?" * len(values))
     cursor = tx.execute(f"INSERT INTO curations ({_NEW}) VALUES ({places})", values)  # noqa: S608 - our columns
     tx.executemany("DELETE FROM lost_calls WHERE id = ?", [(call,) for call in curation.lost_calls])
     tx.executemany("UPDATE observations SET processed = 3 WHERE id = ?", [(turn,) for turn in curation.off_record])
+    if is_current:
+        span = (curation.first_observation_id, curation.last_observation_id)
+        marked = tx.execute(
+            "UPDATE observations SET processed = 1 WHERE processed = 0 AND id BETWEEN ? AND ?", span
+        ).rowcount + len(curation.off_record)
+        inside = tx.execute("SELECT count(*) FROM observations WHERE id BETWEEN ? AND ?", span).fetchone()[0]
+        if marked != inside:
+            raise ValueError(f"turns {span[0]} to {span[1]} are already curated, at least in part")
     return cursor.lastrowid or 0
 
 

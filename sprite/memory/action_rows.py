@@ -13,7 +13,6 @@ from sprite.common.due_times import due_words, moment_words, span_words
 from sprite.common.recurrence import DEFAULT_ZONE, LATEST, MAX_RULE_CHARS, known_zone, next_after, parse_rule
 from sprite.errors import PeerError
 from sprite.memory.decision import Acted, Action, Fold, Projected, Zone
-from sprite.memory.query import any_term, significant
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import LearningRow
 
@@ -87,10 +86,7 @@ class Resolved(Changed, tag="resolve", kw_only=True):
 
 
 class Fired(Changed, tag="fired", kw_only=True):
-    """An action became due and began a mission: `due` is the time that came, `next` the next one.
-
-    `late_by` is in seconds.
-    """
+    """An action began a mission: `due` is the time that came, `next` the next one; `late_by` is in seconds."""
 
     due: float
     next: float | None = None
@@ -115,11 +111,6 @@ class Zoned(ActionRecord, tag="zone"):
 AnyChange = Updated | Resolved | Fired | Noted
 AnyRecord = Added | AnyChange | Zoned
 _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
-
-
-def write_record(record: AnyRecord) -> str:
-    """Return the JSON of an action's logged change."""
-    return msgspec.json.encode(record).decode()
 
 
 def read_record(response: str) -> AnyRecord:
@@ -165,7 +156,21 @@ def decide_action(draft: Fold) -> None:
         draft.put(Zone(record.tz))
     elif isinstance(record, Added):
         if record.content != FORGOTTEN:
-            draft.put(_added(record))
+            draft.put(
+                Acted(
+                    is_new=True,
+                    by=record.by,
+                    note=made_words(record.due, record.rrule, record.tz),
+                    content=record.content,
+                    priority=record.priority,
+                    due=record.due,
+                    rrule=record.rrule,
+                    tz=record.tz,
+                    origin=record.by,
+                    first_due=record.due,
+                    mission_id=record.mission,
+                )
+            )
     elif (action := find_action(draft, record.action, record.of)) is not None:
         _change(draft, record, action)
     elif record.of is None or FORGOTTEN not in record.of.content:
@@ -173,10 +178,7 @@ def decide_action(draft: Fold) -> None:
 
 
 def pass_over(draft: Fold) -> None:
-    """Move the past due times of learned actions to their next times, when a re-extraction replaces memory.
-
-    The actions must not fire again for the past times.
-    """
+    """Move past due times of learned actions to their next times at a re-extraction, so that they do not fire again."""
     at = draft.curation.created_at
     for action in draft.actions.open():
         if not action.is_made and action.due is not None and action.due <= at:
@@ -194,10 +196,7 @@ def find_action(tx: Projected, number: int, of: Known | None) -> Action | None:
 
 
 def most_alike(of: Known, found: Iterable[tuple[_T, str, int | None]]) -> _T | None:
-    """Return the value in `found` whose text and source turn are most like those of a known learning, or None.
-
-    `found` are (value, text, source turn).
-    """
+    """Return the value of the (value, text, source turn) that is most like a known learning, or None."""
     saying = said(of.content)
     best: tuple[float, _T] | None = None
     for each, content, turn in found:
@@ -213,7 +212,7 @@ def find_learning(tx: Projected, number: int, of: Known) -> LearningRow | None:
     known = tx.known(number)
     if known is not None and known.content == of.content:
         return known
-    nearest = tx.nearest(any_term(significant(of.content)), _NEAREST)
+    nearest = tx.nearest(of.content, _NEAREST)
     return most_alike(of, [(each, each.content, each.source_observation_id) for each in nearest])
 
 
@@ -227,22 +226,6 @@ def made_words(due: float | None, rrule: str | None, tz: str | None) -> str:
     """Return the first entry of an action's history: the time and repeat that the author requested."""
     asked = due_words(due, rrule, tz)
     return f"made: {asked}" if asked else "made"
-
-
-def _added(record: Added) -> Acted:
-    return Acted(
-        is_new=True,
-        by=record.by,
-        note=made_words(record.due, record.rrule, record.tz),
-        content=record.content,
-        priority=record.priority,
-        due=record.due,
-        rrule=record.rrule,
-        tz=record.tz,
-        origin=record.by,
-        first_due=record.due,
-        mission_id=record.mission,
-    )
 
 
 def _change(draft: Fold, record: Changed, action: Action) -> None:
@@ -300,10 +283,7 @@ def _fired(action: Action, record: Fired, at: float) -> tuple[dict[str, Any], st
 
 
 def has_passed(action: Action, at: float) -> bool:
-    """Return whether an open action's last time was more than CLOSED_AFTER_SECONDS ago, without a repeat to come.
-
-    A due time that has come is not over: the action still fires, however late.
-    """
+    """Return whether an open action's last time was over CLOSED_AFTER_SECONDS ago, with no repeat or firing to come."""
     if action.status != "open" or action.first_due is None:
         return False
     if action.due is not None and (action.rrule is not None or action.due <= at):

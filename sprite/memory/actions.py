@@ -1,15 +1,13 @@
 """Changes and queries of the action list, for people, the agent and the scheduler.
 
-Each change is checked, logged as a row of kind `action`, and applied under one lock. memory.db's `pending_actions`
-holds the result. Times are Unix seconds. Due times and repeats use the user's zone (`set_zone`) unless another one is
-named. A new zone affects later actions only.
+Each change is checked, logged as a row of kind `action`, and applied under one lock. Times are Unix seconds. Due times
+and repeats use the user's zone (`set_zone`) unless another one is named; a new zone affects later actions only.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
 from typing import cast
 
 from msgspec import UNSET, UnsetType
@@ -84,8 +82,8 @@ class Actions:
         known_zone(tz)
         if tz != await self._memory.zone():
 
-            async def decide() -> tuple[rows.AnyRecord, int | None]:
-                return rows.Zoned(tz), None
+            async def decide() -> rows.AnyRecord:
+                return rows.Zoned(tz)
 
             await self._log(decide)
 
@@ -109,7 +107,7 @@ class Actions:
         record = rows.Added(by=by, content=self._content(content), priority=_priority(priority), mission=mission_id)
         same: list[Action] = []
 
-        async def decide() -> tuple[rows.AnyRecord, int | None]:
+        async def decide() -> rows.AnyRecord | None:
             record.due, record.rrule, record.tz = await self._time(due, rrule, tz)
             same.extend(
                 action
@@ -118,18 +116,15 @@ class Actions:
                 and (action.due, action.rrule) == (record.due, record.rrule)
             )
             if same:
-                raise _AlreadyThereError
+                return None
             if record.due is not None:
                 await self._check_room()
                 if by == "schedule":
                     await self._check_own(record.due, record.rrule)
-            return record, None
+            return record
 
-        try:
-            curation_id = await self._log(decide)
-        except _AlreadyThereError:
-            return same[0]
-        return await self.action(MADE_IDS + curation_id)
+        curation_id = await self._log(decide)
+        return same[0] if curation_id is None else await self.action(MADE_IDS + curation_id)
 
     async def update(
         self,
@@ -238,50 +233,42 @@ class Actions:
         return await self._change(action_id, change)
 
     async def close_passed(self, under_way: Collection[int] = ()) -> None:
-        """Close the reminders whose time is over, except the actions `under_way`, whose mission runs or waits.
-
-        See `has_passed`.
-        """
+        """Close the passed reminders (`has_passed`), except those `under_way`, whose mission runs or waits."""
         for passed in await self._memory.actions("open"):
             if rows.has_passed(passed, self._clock()) and passed.id not in under_way:
-                with suppress(_NotPassedError):
-                    await self._change(passed.id, self._closing)
+                await self._change(passed.id, self._closing)
 
     # --- internals ---
 
-    async def _closing(self, action: Action) -> rows.AnyChange:
+    async def _closing(self, action: Action) -> rows.AnyChange | None:
         if not rows.has_passed(action, self._clock()):
-            # A person changed it meanwhile.
-            raise _NotPassedError
+            return None  # a person changed it meanwhile
         what = f"closed {rows.CLOSED_AFTER_DAYS} days after it was due"
         return rows.Noted(action=action.id, by="sprite", what=what, status="dismissed")
 
     async def _change(
-        self, action_id: int, change: Callable[[Action], Awaitable[rows.AnyChange]], seen: int | None = None
+        self, action_id: int, change: Callable[[Action], Awaitable[rows.AnyChange | None]], seen: int | None = None
     ) -> Action:
-        """Log the change of an action that `change` returns, and apply it. Return the changed action.
+        """Log the change of an action that `change` returns, if any, and apply it. Return the action as it is then.
 
         The row also identifies the action across extractions (`Known`). StaleActionError if the action's
         version is not the one in `seen`.
         """
 
-        async def decide() -> tuple[rows.AnyRecord, int | None]:
+        async def decide() -> rows.AnyRecord | None:
             action = await self.action(action_id)
             if seen is not None and seen != action.version:
                 raise StaleActionError(action)
             record = await change(action)
-            taught = None
-            if not action.is_made and action.source_learning_id is not None:
+            if record is not None and not action.is_made and action.source_learning_id is not None:
                 taught = await self._memory.learning(action.source_learning_id)
-            if taught is None:
-                return record, None
-            record.of = rows.Known(taught.content, taught.source_observation_id)
-            return record, taught.source_observation_id
+                record.of = None if taught is None else rows.Known(taught.content, taught.source_observation_id)
+            return record
 
         await self._log(decide)
         return await self.action(action_id)
 
-    async def _log(self, decide: Callable[[], Awaitable[tuple[rows.AnyRecord, int | None]]]) -> int:
+    async def _log(self, decide: Callable[[], Awaitable[rows.AnyRecord | None]]) -> int | None:
         curation_id, changes = await self._projection.log_action(decide)
         for change in changes:
             self._announce(change)
@@ -300,10 +287,7 @@ class Actions:
     async def _time(
         self, due: float | str | None, rrule: str | None, tz: str | None
     ) -> tuple[float | None, str | None, str | None]:
-        """Parse the time of a new action to (due, repeat, zone).
-
-        The zone is None without a time, unless the caller names one.
-        """
+        """Parse the time of a new action to (due, repeat, zone); without a time, the zone is `tz` or None."""
         zone = known_zone(tz) if tz else await self.zone()
         now = self._clock()
         rule = rule_of(rrule) if rrule else None
@@ -344,10 +328,7 @@ class Actions:
             )
 
     async def _check_own(self, due: float, rrule: str | None) -> None:
-        """Raise PeerError unless a scheduled turn may add this action.
-
-        It may add a few actions without a repeat, each some minutes ahead.
-        """
+        """Raise PeerError unless a scheduled turn may add this: few actions, without a repeat, some minutes ahead."""
         reason = ""
         if rrule:
             reason = "an action cannot repeat: offer the repeat to the person, who can set it up"
@@ -365,14 +346,6 @@ class StaleActionError(PeerError):
     def __init__(self, action: Action) -> None:
         super().__init__("The action has changed since you saw it: look at it again first.", code="conflict")
         self.action = action
-
-
-class _AlreadyThereError(Exception):
-    """An open action is already equal to the new one."""
-
-
-class _NotPassedError(Exception):
-    """The action's time is not over yet, so the sprite must not close it."""
 
 
 def _priority(value: int) -> int:

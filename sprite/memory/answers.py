@@ -22,7 +22,6 @@ from sprite.memory.decision import (
     Written,
 )
 from sprite.memory.files import CURATED, over_limit
-from sprite.memory.query import any_term, significant
 from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.words import FORGOTTEN, content_words, said, share
 from sprite.protocol.shapes import RETIRED, LearningRow
@@ -35,10 +34,7 @@ NEAREST = 3
 
 
 class Answer(Struct, omit_defaults=True):
-    """A person's logged answer to a learning. `of` identifies the learning across extractions.
-
-    `content` is the new text, if the person edits the learning.
-    """
+    """A person's answer to a learning; `of` identifies it across extractions. `content` is the new text of an edit."""
 
     learning: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     op: Op
@@ -47,11 +43,6 @@ class Answer(Struct, omit_defaults=True):
 
 
 _DECODER: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
-
-
-def write_answer(answer: Answer) -> str:
-    """Return the JSON of a person's answer."""
-    return msgspec.json.encode(answer).decode()
 
 
 def read_answer(response: str) -> Answer:
@@ -80,10 +71,7 @@ def answered(learning_id: int, known: LearningRow | None, op: Op, content: str =
 
 
 def decide_change(draft: Fold) -> list[Part]:
-    """Return the decision about a change of an action or a learning, or about a finished re-extraction.
-
-    The decision is also written to memory.db, so the caller rolls the transaction back.
-    """
+    """Return the decision about a change of an action or learning, or an activation. The caller rolls it back."""
     if draft.curation.kind == "action":
         decide_action(draft)
     elif draft.curation.kind == "learning":
@@ -112,15 +100,11 @@ def decide_answer(draft: Fold) -> None:
         for action in draft.actions.standing_for(known.id):
             draft.put(Acted(action=action.id, status="dismissed", by="person", note="dismissed"))
     elif known.origin != "user":
-        _confirm(draft, known)
-
-
-def _confirm(draft: Fold, known: LearningRow) -> None:
-    type_ = known.proposed or known.type
-    draft.put(Confirmed(known.id, type_))
-    if type_ == "PREFERENCE" and known.project is not None:
-        # Preferences belong to the user, not to a project.
-        draft.put(MadeOwn(known.id))
+        type_ = known.proposed or known.type
+        draft.put(Confirmed(known.id, type_))
+        if type_ == "PREFERENCE" and known.project is not None:
+            # Preferences belong to the user, not to a project.
+            draft.put(MadeOwn(known.id))
 
 
 def _edit(draft: Fold, known: LearningRow, content: str) -> None:
@@ -171,5 +155,5 @@ def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
 
 def _is_of_another(draft: Fold, line: str, part: float) -> bool:
     """Return whether a valid learning has a larger part of a line's words."""
-    near = draft.nearest(any_term(significant(line)), NEAREST)
+    near = draft.nearest(line, NEAREST)
     return any(share(content_words(line), content_words(known.content)) > part for known in near)

@@ -194,11 +194,7 @@ class MemoryDB(Tables):
         tx.execute("UPDATE projection SET cursor = 0, numbered = 0, tz = NULL")
 
     async def purge(self) -> None:
-        """Rebuild the database file, so that no page contains forgotten text.
-
-        `start_over` has emptied the full-text index. The index is not merged here, because it would differ from
-        that of a rebuilt memory.db.
-        """
+        """Rebuild the file without forgotten text. Merging the emptied full-text index here would change its bytes."""
         await self._db.purge()
 
     # --- learnings ---
@@ -284,10 +280,7 @@ class MemoryDB(Tables):
         ]
 
     async def ahead(self, day: str, projects: Collection[str] = (), limit: int = 500) -> list[LearningRow]:
-        """Return the valid learnings that name a day from this one on (`2026-12-01`), newest first.
-
-        Limited to these projects and the person's own. Digests are excluded.
-        """
+        """Return the newest valid learnings of these projects and the person's own that name a day from `day` on."""
         dated = await self._learnings(
             "WHERE superseded_by IS NULL AND type NOT IN ('DIGEST', 'ACTION') AND content GLOB ? "
             "ORDER BY id DESC LIMIT ?",
@@ -315,20 +308,12 @@ class MemoryDB(Tables):
 
     async def actions(self, status: str | None = None) -> list[Action]:
         """Return actions, most urgent first, then oldest first."""
-        return await self._db.fetch_as(
-            Action,
-            f"SELECT {ACTION_COLUMNS} FROM pending_actions "  # noqa: S608 - our columns
-            "WHERE ?1 IS NULL OR status = ?1 ORDER BY priority DESC, id",
-            (status,),
-        )
+        return await self._actions("WHERE ?1 IS NULL OR status = ?1 ORDER BY priority DESC, id", (status,))
 
     async def action(self, action_id: int) -> Action | None:
         """Return the action with this id, or None."""
-        rows = await self._db.fetch_all(
-            f"SELECT {ACTION_COLUMNS} FROM pending_actions WHERE id = ?",  # noqa: S608 - our columns
-            (action_id,),
-        )
-        return Action(**dict(rows[0])) if rows else None
+        found = await self._actions("WHERE id = ?", (action_id,))
+        return found[0] if found else None
 
     async def action_contents(self, action_ids: Collection[int]) -> dict[int, str]:
         """Return the contents of those of the actions that exist, by id."""
@@ -340,11 +325,11 @@ class MemoryDB(Tables):
 
     async def scheduled(self) -> list[Action]:
         """Return the open actions with a due time, next first."""
-        return await self._db.fetch_as(
-            Action,
-            f"SELECT {ACTION_COLUMNS} FROM pending_actions "  # noqa: S608 - our columns
-            "WHERE status = 'open' AND due IS NOT NULL ORDER BY due, priority DESC, id",
-        )
+        return await self._actions("WHERE status = 'open' AND due IS NOT NULL ORDER BY due, priority DESC, id", ())
+
+    async def _actions(self, where: str, parameters: Sequence[Any]) -> list[Action]:
+        sql = f"SELECT {ACTION_COLUMNS} FROM pending_actions {where}"  # noqa: S608 - our columns, our clause
+        return await self._db.fetch_as(Action, sql, parameters)
 
     async def zone(self) -> str | None:
         """Return the person's time zone as an IANA name, or None until it is known."""
@@ -359,11 +344,8 @@ class MemoryDB(Tables):
 
     async def latest_versions(self) -> dict[str, FileVersion]:
         """Return the newest version of every curated file that has one, by file name."""
-        versions = await self._db.fetch_as(
-            FileVersion,
-            f"SELECT {_VERSION} FROM file_versions "  # noqa: S608 - our columns
-            "WHERE (name, version) IN (SELECT name, max(version) FROM file_versions GROUP BY name)",
-        )
+        newest = "WHERE (name, version) IN (SELECT name, max(version) FROM file_versions GROUP BY name)"
+        versions = await self._versions(newest, ())
         return {version.name: version for version in versions}
 
     async def version(self, name: str, number: int) -> FileVersion | None:
@@ -378,11 +360,7 @@ class MemoryDB(Tables):
 
     async def versions(self, name: str) -> list[FileVersion]:
         """Return every version of a curated file, oldest first."""
-        return await self._db.fetch_as(
-            FileVersion,
-            f"SELECT {_VERSION} FROM file_versions WHERE name = ? ORDER BY version",  # noqa: S608 - ours
-            (name,),
-        )
+        return await self._versions("WHERE name = ? ORDER BY version", (name,))
 
     async def versions_made(self, first: int, last: int) -> list[tuple[int, str, int]]:
         """Return (curation, file, version) of every version made by the curations of an inclusive id range."""
@@ -393,19 +371,19 @@ class MemoryDB(Tables):
         return [(row[0], row[1], row[2]) for row in rows]
 
     async def _version(self, where: str, parameters: Sequence[Any]) -> FileVersion | None:
+        found = await self._versions(where, parameters)
+        return found[0] if found else None
+
+    async def _versions(self, where: str, parameters: Sequence[Any]) -> list[FileVersion]:
         sql = f"SELECT {_VERSION} FROM file_versions {where}"  # noqa: S608 - our columns, our clause
-        row = await self._db.fetch_one(sql, parameters)
-        return FileVersion(**dict(row)) if row else None
+        return await self._db.fetch_as(FileVersion, sql, parameters)
 
     async def written(self) -> dict[str, str]:
         """Return the SHA-256 of the last content that Sprite wrote to each file."""
         return await self._db.fetch_map("SELECT name, sha256 FROM written_files ORDER BY name")
 
     async def mark_written(self, name: str, sha256: str | None) -> None:
-        """Record the SHA-256 of what Sprite wrote to a file; None: the file is as shipped.
-
-        A file with another content was edited by somebody else.
-        """
+        """Record the SHA-256 of what Sprite wrote to a file (None: as shipped). Any other content is a manual edit."""
         if sha256 is None:
             await self._db.execute("DELETE FROM written_files WHERE name = ?", (name,))
         else:

@@ -1,8 +1,7 @@
 """Decisions about curator answers and action changes: their parts, their JSON, and applying them.
 
-The log keeps each decision beside its answer, and memory is a fold of decisions. Applying one reads no turn and calls
-no guard: the same log gives the same memory, even after a guard has changed. A new decision is made part by part, and
-each part is applied at once, so that it affects the next one; the caller rolls the transaction back.
+Memory is a fold of decisions, which the log keeps. Applying one calls no guard, so the same log gives the same memory.
+A new decision is made part by part; each part is applied at once, for the next one. The caller rolls it back.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from sprite.log.curations import Curation
 from sprite.memory.learning_index import LEARNING_COLUMNS
+from sprite.memory.query import any_term, significant
 from sprite.protocol.shapes import RETIRED, LearningRow
 
 #: Actions without a learning have their log row's number above this value. So they keep their id after every rebuild
@@ -39,9 +39,8 @@ ACTION_COLUMNS = (
 class Action:
     """An action: a task or reminder; `status` is open, done, dismissed or failed.
 
-    `due` is the next time, `first_due` the first and `fired_at` the last. `rrule` is the repeat (RFC 5545),
-    computed in `tz`. `mission_id` is the agent's turn that created it. `history_json` is a list of {at, by, what},
-    oldest first.
+    `due` is the next time, `first_due` the first, `fired_at` the last. `rrule` is the repeat (RFC 5545), computed in
+    `tz`. `mission_id` is the agent's turn that created it. `history_json` is a list of {at, by, what}, oldest first.
     """
 
     id: int
@@ -95,7 +94,7 @@ QUOTED_OTHER = 0.6
 UNVERIFIED = 0.1
 
 
-class NewLearning(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="did", tag="learn"):
+class NewLearning(_Part, frozen=True, tag="learn"):
     """A learning that the curator found, with its number, as stored in the log.
 
     `turn` and `quote` are its evidence, `origin` is the author of those words. `said` is the content without
@@ -230,11 +229,6 @@ _DECODER: msgspec.json.Decoder[list[Part]] = msgspec.json.Decoder(list[Part])
 _NO_COLUMNS = frozenset({"action", "is_new", "by", "note"})
 
 
-def write_decision(parts: Iterable[Part]) -> str:
-    """Write a decision as JSON."""
-    return msgspec.json.encode(list(parts)).decode()
-
-
 def read_decision(decision: str) -> list[Part]:
     """Read the JSON of a decision. ValueError if it is not one."""
     return _DECODER.decode(decision)
@@ -246,7 +240,7 @@ def in_order(rows: Iterable[Curation], changes: Iterable[Curation]) -> Iterator[
     for row in rows:
         for part in read_decision(row.decision_json or "[]"):
             if isinstance(part, Again) and (change := known.get(part.row)) is not None:
-                decision = write_decision(part.parts) if change.kind in DECIDED else None
+                decision = msgspec.json.encode(part.parts).decode() if change.kind in DECIDED else None
                 yield replace(change, decision_json=decision)
         yield row
 
@@ -399,12 +393,12 @@ class Projected:
         row = self.tx.execute(sql, (learning_id,)).fetchone()
         return LearningRow(*row) if row else None
 
-    def nearest(self, match: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
-        """Return the learnings that match an FTS5 expression best: superseded ones if `replaced`, else valid ones.
+    def nearest(self, text: str, limit: int, *, replaced: bool = False) -> list[LearningRow]:
+        """Return the learnings nearest to a text: superseded ones if `replaced`, else valid ones.
 
         Valid digests are excluded: they repeat other learnings and prove nothing.
         """
-        if not match:
+        if not (match := any_term(significant(text))):
             return []
         where = "l.superseded_by IS NOT NULL" if replaced else "l.superseded_by IS NULL AND l.type <> 'DIGEST'"
         rows = self.tx.execute(

@@ -1,8 +1,4 @@
-"""The six memory files: names, limits, templates and atomic writes.
-
-The module uses neither databases nor models. `read` returns the content as memory has it, which can differ from the
-file on disk.
-"""
+"""The six memory files: names, limits, templates and atomic writes, without databases and models."""
 
 from __future__ import annotations
 
@@ -36,10 +32,7 @@ _WORDS: Final[dict[Reason, str]] = {
 
 
 def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
-    """Return a free name for a file to quarantine: `memory.db.bad-20261122T010254Z`.
-
-    `at` is in Unix seconds, by default now.
-    """
+    """Return a free name for a file to quarantine at a time (default: now): `memory.db.bad-20261122T010254Z`."""
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
     stem = f"{path.name}.{reason}-{moment:%Y%m%dT%H%M%SZ}"
     names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))
@@ -53,15 +46,14 @@ def set_aside(folder: Path) -> list[str]:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError:
         return []
-    return [words for name in names if (words := _words(name)) is not None]
-
-
-def _words(name: str) -> str | None:
-    for reason, words in _WORDS.items():
-        whole, separator, _ = name.partition(f".{reason}")
-        if separator and not whole.startswith(".") and not name.endswith(("-wal", "-shm")):
-            return f"{name}: {whole} {words}; delete it once you do not need it"
-    return None
+    found: list[str] = []
+    for name in names:
+        for reason, words in _WORDS.items():
+            whole, separator, _ = name.partition(f".{reason}")
+            if separator and not whole.startswith(".") and not name.endswith(("-wal", "-shm")):
+                found.append(f"{name}: {whole} {words}; delete it once you do not need it")
+                break
+    return found
 
 
 CURATED_TOKENS: Final = 21_500
@@ -170,10 +162,7 @@ def shown_to(name: str, content: str, projects: Iterable[str]) -> str:
 
 
 def within_limits(name: str, content: str) -> tuple[str, str | None]:
-    """Return (the part of a view that fits into a prompt, a note on the omitted part or None).
-
-    A manual edit can be of any size on disk, but the room in a prompt is limited.
-    """
+    """Return (the part of a view that fits into a prompt, a note on the omitted part of a manual edit or None)."""
     over = _over(name, content, "has")
     if over is None:
         return content, None
@@ -198,10 +187,7 @@ def over_limits(files: Mapping[str, str]) -> list[str]:
 
 
 def _together(files: Mapping[str, str], have: str) -> str | None:
-    """Return why the four curated files are too large for one session's view, or None.
-
-    A view has the sections of at most one project.
-    """
+    """Return why the curated files, with one project's sections, are too large for one session's view, or None."""
     parts = {name: split(files[name]) if name in SECTIONED else Parts(files[name], {}) for name in CURATED}
     sizes = {name: estimate_tokens(parts[name].own) for name in CURATED}
     projects = {key for part in parts.values() for key in part.sections}
@@ -300,10 +286,7 @@ class MemoryFiles:
         return (self._folder / name).is_file()
 
     def set_aside_the_unusable(self, name: str) -> str | None:
-        """Quarantine a memory file that is too large or no regular file. Return what happened as text, or None.
-
-        The content is kept, and no earlier quarantined file is overwritten.
-        """
+        """Quarantine a file that is too large or no regular file, with its content. Return what happened, or None."""
         path = self._folder / name
         try:
             found = path.stat()
@@ -336,10 +319,7 @@ class MemoryFiles:
             raise StorageError(f"{aside.name} could not be written ({error.strerror}).") from error
 
     def state(self) -> tuple[object, ...]:
-        """Return a fingerprint of the files on disk without reading them.
-
-        Every write changes it, because no program can set ctime.
-        """
+        """Return a fingerprint of the files on disk. Every write changes it, because no program can set ctime."""
         return tuple(self._state(self._folder / name) for name in BOOT_ORDER)
 
     @staticmethod

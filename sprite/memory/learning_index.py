@@ -33,10 +33,7 @@ TRUSTED, UNTRUSTED = Index("trusted_fts"), Index("untrusted_fts")
 
 
 def _index_sql(index: Index, origin: str) -> str:
-    """Return SQL that creates a full-text index of the learnings whose origin meets a condition, with its triggers.
-
-    `origin` is the condition in SQL. A learning moves to another index when its origin changes.
-    """
+    """Return SQL for a full-text index of the learnings whose origin meets a condition; learnings may move."""
     table, text = index.table, "id, content FROM learnings_text WHERE id = NEW.id"
     add = f"INSERT INTO {table} (rowid, content) SELECT {text}"
     remove = f"INSERT INTO {table} ({table}, rowid, content) SELECT 'delete', {text}"

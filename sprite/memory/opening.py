@@ -66,10 +66,7 @@ async def refuse_misfit(transcript: TranscriptDB, memory: MemoryDB) -> None:
 
 @asynccontextmanager
 async def open_own_memory(path: Path, transcript: TranscriptDB) -> AsyncIterator[MemoryDB]:
-    """Open memory as its owner. Quarantine an unusable database, and log the reason.
-
-    The log is not replayed here: the next `Projection.settle` does that.
-    """
+    """Open memory as its owner; quarantine an unusable database. `Projection.settle` replays the log."""
     async with AsyncExitStack() as stack:
         memory = await _opened(stack, path)
         if (found := await misfit(transcript, memory)) is not None:

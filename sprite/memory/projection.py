@@ -1,8 +1,7 @@
 """Fold logged decisions into memory.db and the four curated files, without a model or guards.
 
-The same log gives the same rows, ids and times on every replay. Each curation is applied in one transaction with the
-cursor. Files follow by atomic rename; after a crash in between, the next `settle` repairs them. `hand_changes.py`
-handles manual changes on disk.
+The same log gives the same rows, ids and times. Each curation and the cursor are one transaction. Files follow by
+atomic rename; after a crash in between, the next `settle` repairs them. `hand_changes.py` handles manual changes.
 """
 
 from __future__ import annotations
@@ -16,17 +15,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import msgspec
+
 from sprite.common.sqlite import LARGEST_ROW_ID
 from sprite.errors import PeerError, SpriteError
-from sprite.log.curations import Curation, Drift, what_happened
+from sprite.log.curations import Curation, Drift, append, what_happened
 from sprite.log.transcript import TranscriptDB
-from sprite.memory.action_rows import AnyRecord, write_record
-from sprite.memory.answers import Op, answered, decide_change, write_answer
+from sprite.memory.action_rows import AnyRecord, Changed
+from sprite.memory.answers import Answer, Op, answered, decide_change
 from sprite.memory.database import MemoryDB
-from sprite.memory.decision import DECIDED, Change, Fold, Written, in_order, read_decision, write_decision
+from sprite.memory.decision import DECIDED, Change, Fold, Written, in_order, read_decision
 from sprite.memory.files import BOOT_ORDER, CURATED, DEPLOYED, MemoryFiles, over_limit, over_together, template
 from sprite.memory.hand_changes import HandChanges, held_back, in_memory
-from sprite.memory.rule_rows import Offer, Record, fold_rule, write_rule
+from sprite.memory.rule_rows import Offer, Record, fold_rule
 
 
 def fold(tx: sqlite3.Connection, curation: Curation) -> Change:
@@ -79,7 +80,7 @@ class Projection:
     ) -> None:
         self._transcript = transcript
         self._memory = memory
-        self.files = self._files = files
+        self.files = files
         self._hands = HandChanges(transcript, memory, files, tell)
         self._lock = asyncio.Lock()
         #: Fingerprint of the files at the last complete update.
@@ -113,7 +114,7 @@ class Projection:
             changes = await self.settle_held()
             if name in self._hands.drift:
                 raise PeerError(f"{what_happened(name)}: accept or reject that change first.", code="drift")
-            if reason := over_together(name, content, {other: self._files.read(other) for other in CURATED}):
+            if reason := over_together(name, content, {other: self.files.read(other) for other in CURATED}):
                 raise PeerError(f"Not saved: {reason}. Shorten one of them first.", code="over_limit")
             latest = await self._memory.latest_version(name)
             if base is not None and base != (latest.version if latest else 0):
@@ -153,21 +154,21 @@ class Projection:
         """Record that the agent begins to work. Earlier changes on disk count as the person's, later ones do not."""
         async with self._lock:
             changes = await self._settle_changed()
-            self._files.note_work({name: self._files.read(name) for name in DEPLOYED})
-            self._files.hold({name: self._files.read(name) for name in BOOT_ORDER})
+            self.files.note_work({name: self.files.read(name) for name in DEPLOYED})
+            self.files.hold({name: self.files.read(name) for name in BOOT_ORDER})
             return changes
 
     async def agent_rests(self) -> list[Change]:
         """Record that the agent has stopped working. File changes since it began wait for a person's decision."""
         async with self._lock:
             changes = await self._settle_changed()
-            self._files.note_rest()
-            self._files.hold({name: self._files.read(name) for name in self._hands.drift})
+            self.files.note_rest()
+            self.files.hold({name: self.files.read(name) for name in self._hands.drift})
             return changes
 
     async def _settle_changed(self) -> list[Change]:
         # This runs at each begin and end of a turn. Without a changed file, it does no database work.
-        return [] if self._files.state() == self._settled else await self.settle_held()
+        return [] if self.files.state() == self._settled else await self.settle_held()
 
     async def log_batch(self, decided: Callable[[], Awaitable[Curation]]) -> list[Change]:
         """Bring memory up to date, log the answer that `decided` returns, and apply it. Return all these changes.
@@ -176,44 +177,41 @@ class Projection:
         """
         async with self._lock:
             changes = await self.settle_held()
-            await self._transcript.curations.append_batch(await decided())
+            row = await decided()
+            await self._transcript.transact(lambda tx: append(tx, row, is_current=True))
             return changes + await self.settle_held()
 
-    async def log_action(self, ask: Callable[[], Awaitable[tuple[AnyRecord, int | None]]]) -> tuple[int, list[Change]]:
-        """Settle, log the action change that `ask` returns, and apply it.
-
-        `ask` returns the change and the turn that taught the action, or raises. Returns the row's number and
-        all changes.
-        """
+    async def log_action(self, ask: Callable[[], Awaitable[AnyRecord | None]]) -> tuple[int | None, list[Change]]:
+        """Settle, log and apply the action change that `ask` returns, if any. Return its number and all changes."""
         async with self._lock:
             changes = await self.settle_held()
-            record, turn = await ask()
-            row = Curation("action", write_record(record), first_observation_id=turn, last_observation_id=turn)
-            return await self._log_decided(row), changes + await self.settle_held()
+            if (record := await ask()) is None:
+                return None, changes
+            turn = record.of.turn if isinstance(record, Changed) and record.of else None
+            return await self._log_decided("action", record, turn), changes + await self.settle_held()
 
     async def answer(self, learning_id: int, op: Op, content: str = "") -> list[Change]:
         """Log and apply a person's answer to a learning. Raise PeerError if there is no such learning."""
         async with self._lock:
             changes = await self.settle_held()
             record = answered(learning_id, await self._memory.learning(learning_id), op, content)
-            turn = record.of.turn
-            row = Curation("learning", write_answer(record), first_observation_id=turn, last_observation_id=turn)
-            await self._log_decided(row)
+            await self._log_decided("learning", record, record.of.turn)
             return changes + await self.settle_held()
 
     async def log_rule(self, record: Record) -> tuple[int, list[Change]]:
         """Log and apply an offer of a rule, or an event of one. Return the row's number and all changes."""
         turn = record.rule.turn if isinstance(record, Offer) else None
-        row = Curation("rule", write_rule(record), first_observation_id=turn, last_observation_id=turn)
+        row = Curation("rule", msgspec.json.encode(record).decode(), turn, turn)
         async with self._lock:
             logged = await self._transcript.curations.append_event(row)
             return logged.id, await self.settle_held()
 
-    async def _log_decided(self, row: Curation) -> int:
+    async def _log_decided(self, kind: str, record: AnyRecord | Answer, turn: int | None) -> int:
         """Decide about a change, and log it with the decision; return the row's number."""
-        row = replace(row, created_at=time.time())
-        decision = write_decision(await self._memory.rehearse(lambda tx: decide_change(Fold(tx, row))))
-        return (await self._transcript.curations.append_event(replace(row, decision_json=decision))).id
+        row = Curation(kind, msgspec.json.encode(record).decode(), turn, turn, created_at=time.time())
+        parts = await self._memory.transact(lambda tx: decide_change(Fold(tx, row)), is_kept=False)
+        row = replace(row, decision_json=msgspec.json.encode(parts).decode())
+        return (await self._transcript.curations.append_event(row)).id
 
     async def retry(self, turn_id: int) -> list[Change]:
         """Let the curator try a quarantined turn again. Raise PeerError if the turn is not quarantined."""
@@ -229,15 +227,12 @@ class Projection:
         if await self._hands.log():
             changes += await self._apply_all()
         await self.write_files()
-        await self._hold()
-        self._settled = self._files.state()
-        return changes
-
-    async def _hold(self) -> None:
         held = await held_back(self._memory, self._hands.drift)
-        if (before := self._files.before_work()) is not None:
+        if (before := self.files.before_work()) is not None:
             held = {**before, **{name: await in_memory(self._memory, name) for name in CURATED}, **held}
-        self._files.hold(held)
+        self.files.hold(held)
+        self._settled = self.files.state()
+        return changes
 
     async def replay(self, on_change: Callable[[Change], object], *, until: int = LARGEST_ROW_ID) -> None:
         """Apply the curations after the cursor, up to and including `until`. Files are not touched."""
@@ -283,21 +278,21 @@ class Projection:
         recorded = await self._hands.recorded()
         for name in CURATED:
             if (drift := self._hands.drift.get(name)) is not None:
-                if not self._files.exists(name):
-                    self._files.write(name, drift.content)
+                if not self.files.exists(name):
+                    self.files.write(name, drift.content)
                 continue
-            if self._files.exists(name) and not await self._hands.knows(name, self._files.on_disk(name), recorded):
+            if self.files.exists(name) and not await self._hands.knows(name, self.files.on_disk(name), recorded):
                 continue
             latest = recorded.latest.get(name)
             written = recorded.written.get(name)
             if latest is None:
                 # The shipped version. A mark exists only if a forget removed every version.
-                if written is not None or not self._files.exists(name):
-                    self._files.write(name, template(name))
+                if written is not None or not self.files.exists(name):
+                    self.files.write(name, template(name))
                     await self._memory.mark_written(name, None)
                 continue
-            if not self._files.exists(name) or self._files.on_disk(name) != latest.content:
-                self._files.write(name, latest.content)
+            if not self.files.exists(name) or self.files.on_disk(name) != latest.content:
+                self.files.write(name, latest.content)
             if written != latest.sha256:
                 await self._memory.mark_written(name, latest.sha256)
 

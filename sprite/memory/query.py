@@ -180,10 +180,7 @@ _CALLED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parsed search: `terms` in order, and the filters (times in Unix seconds).
-
-    `names` are the words of the user's name.
-    """
+    """A parsed search: `terms` in order, the filters (times in Unix seconds), and the words of the user's name."""
 
     terms: tuple[str, ...]
     types: tuple[str, ...] = ()
@@ -211,10 +208,7 @@ class Query:
 
     @property
     def asking(self) -> list[bool]:
-        """Return for each item of `needles` whether its word says nothing about the subject.
-
-        Such words ask for something, or are the user's name.
-        """
+        """Return for each of `needles` whether its word is not the subject: it asks, or is the user's name."""
         return [term in ASKING_WORDS or term in self.names for _, term in self._looked_for]
 
     @property
@@ -235,10 +229,7 @@ def own_names(profile: str) -> frozenset[str]:
 
 
 def parse_query(text: str, now: datetime | None = None, names: frozenset[str] = frozenset()) -> Query:
-    """Parse a query; an invalid filter is searched for as words.
-
-    `now` is as in `when_asked`, `names` are the words of the user's name.
-    """
+    """Parse a query; an invalid filter is searched for as words. `now` is as in `when_asked`, `names` as in `Query`."""
     types: list[str] = []
     since: float | None = None
     before: float | None = None

@@ -26,10 +26,7 @@ class Offer(Struct, tag_field="op", tag="offer", omit_defaults=True):
 
 
 class Event(Struct, tag_field="op", tag="event", omit_defaults=True):
-    """A person's decision on a rule, or the fate of a call that it matched.
-
-    `passed`: the person let the call run in spite of the rule.
-    """
+    """A person's decision on a rule, or the fate of a call that it matched; `passed`: in spite of the rule, it ran."""
 
     rule: int
     what: RuleWord | RuleOutcome
@@ -40,11 +37,6 @@ class Event(Struct, tag_field="op", tag="event", omit_defaults=True):
 Record = Offer | Event
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 _STATUS = {"accept": "active", "dismiss": "dismissed", "retire": "retired"}
-
-
-def write_rule(record: Record) -> str:
-    """Return the JSON of a rule's offer or event for the log."""
-    return msgspec.json.encode(record).decode()
 
 
 def read_rule(response: str) -> Record:

@@ -62,10 +62,9 @@ def words_of(texts: Iterable[str]) -> set[str]:
 
 
 def run_words(text: str) -> list[str]:
-    """Return the content words of a text in their order, for `runs`.
+    """Return the content words of a text in order, for `runs`.
 
-    Numbers are left out, because versions and dates would make long runs, and character pairs, because one name has
-    many.
+    Numbers would make long runs of versions and dates, and one name has many character pairs: both are left out.
     """
     return [form for form in map(_form, _words(text)) if form and form.isalpha() and not _UNSPACED.match(form)]
 
@@ -124,10 +123,7 @@ TAKEN_OUT = "[what memory gave to this session]"
 
 
 def given(project: str | None, text: str) -> str:
-    """Wrap text for a session of a project in tags that mark it as memory.
-
-    The text must not contain the closing tag.
-    """
+    """Wrap text without the closing tag for a session of a project in tags that mark it as memory."""
     key = "" if project is None else f'project="{html.escape(project)}" '
     return f"{_BEGIN}{key}>\n{text}\n{_END}\n"
 

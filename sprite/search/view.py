@@ -21,7 +21,7 @@ from sprite.memory import files as memory_files
 from sprite.memory.database import FileVersion, MemoryDB, open_memory
 from sprite.memory.decision import MADE_IDS, Action, Projected
 from sprite.memory.opening import replay_aside
-from sprite.memory.query import any_term, own_names, significant
+from sprite.memory.query import own_names
 from sprite.memory.rule_rows import all_rules
 from sprite.memory.words import content_words, share
 from sprite.protocol import shapes
@@ -385,14 +385,14 @@ class MemoryView:
 
     async def behind(self, line: str) -> list[shapes.LearningRow]:
         """Return the learnings that a line of a memory file rests on, best first, whether they hold or not."""
-        match, words = any_term(significant(line)), content_words(line)
+        words = content_words(line)
 
         def nearest(tx: sqlite3.Connection) -> list[shapes.LearningRow]:
             memory = Projected(tx)
-            found = [*memory.nearest(match, MOST_BEHIND), *memory.nearest(match, MOST_BEHIND, replaced=True)]
+            found = [*memory.nearest(line, MOST_BEHIND), *memory.nearest(line, MOST_BEHIND, replaced=True)]
             return [row for row in found if words and share(words, content_words(row.content)) >= RESTS_ON]
 
-        return (await self._memory.rehearse(nearest))[:MOST_BEHIND]
+        return (await self._memory.transact(nearest, is_kept=False))[:MOST_BEHIND]
 
 
 def action_row(action: Action) -> shapes.ActionRow:

@@ -45,12 +45,17 @@ def storage_errors(path: Path) -> Iterator[None]:
     except RefusedFileError as error:
         raise DatabaseUnusableError(str(error)) from error
     except sqlite3.DatabaseError as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in _STORAGE_CODES:
-            raise StorageError(f"{StorageError.__doc__} ({path.name}: {error})") from error
-        if code in _DAMAGE_CODES:
-            raise DatabaseUnusableError(sqlite.damaged(path, str(error))) from error
+        _raise_storage_error(path, error)
         raise
+
+
+def _raise_storage_error(path: Path, error: sqlite3.DatabaseError) -> None:
+    """Raise the error of ours that stands for one of SQLite's; do nothing if the statement is to blame."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _STORAGE_CODES:
+        raise StorageError(f"{StorageError.__doc__} ({path.name}: {error})") from error
+    if code in _DAMAGE_CODES:
+        raise DatabaseUnusableError(sqlite.damaged(path, str(error))) from error
 
 
 class Database:
@@ -88,7 +93,11 @@ class Database:
                     connection.rollback()
             return value
 
-        return await self._run(self._writer, transaction)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._writer.thread, transaction, self._writer.raw)
+        except sqlite3.DatabaseError as error:
+            _raise_storage_error(self.path, error)
+            raise
 
     async def purge(self, reindex: Sequence[str] = ()) -> None:
         """Remove all traces of deleted content: rewrite full text and file, and empty the journal.
@@ -122,8 +131,11 @@ class Database:
 
     async def fetch_all(self, sql: str, parameters: Iterable[Any] = ()) -> list[sqlite3.Row]:
         """Return all rows of a query."""
-        with storage_errors(self.path):
+        try:
             return list(await self._queries.execute_fetchall(sql, parameters))
+        except sqlite3.DatabaseError as error:
+            _raise_storage_error(self.path, error)
+            raise
 
     async def fetch_as(self, make: Callable[..., _T], sql: str, parameters: Iterable[Any] = ()) -> list[_T]:
         """Return `make(*columns)` for each row of a query."""
@@ -153,10 +165,8 @@ class Tables:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-
-    async def rehearse(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run a function in a transaction that is then rolled back; return the function's value."""
-        return await self._db.transact(work, is_kept=False)
+        #: Run a function in one transaction: see `Database.transact`.
+        self.transact = database.transact
 
 
 def in_transaction(

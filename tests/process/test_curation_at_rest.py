@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sprite.config import Settings
 from sprite.curation.processor import ObservationProcessor
 from sprite.log.curations import OFF_RECORD, Curation
 from sprite.log.transcript import NewObservation
-from sprite.memory.decision import Written, write_decision
+from sprite.memory.decision import Written
 from sprite.memory.folders import make_folders
 from tests.emulator import Emulator
 from tests.harness import PATIENCE, running_sprite
@@ -50,7 +51,7 @@ class Curating:
         turn = await self.stores.turn()
         answer = Curation("batch", "NONE", turn, turn, model="offline")
         decided = await self.stores.judge.decided(answer)
-        await self.stores.transcript.curations.append_batch(replace(decided, created_at=time.time() - seconds))
+        await self.stores.log(replace(decided, created_at=time.time() - seconds))
 
     @property
     async def spans(self) -> list[tuple[int | None, int | None]]:
@@ -215,9 +216,9 @@ async def test_flush_removes_old_line_of_files_md(model: OfflineModel, workspace
     line, at = "- artifacts/fair.pdf: leaflet for the fair.", time.time() - 61 * 86_400
     async with curating(workspace, model) as sprite:
         turn = await sprite.stores.turn("Hello", at=at)
-        decision = write_decision([Written("files.md", f"# Files\n\n{line}\n")])
+        decision = msgspec.json.encode([Written("files.md", f"# Files\n\n{line}\n")]).decode()
         row = Curation("batch", "NONE", turn, turn, model="offline", decision_json=decision, created_at=at)
-        await sprite.stores.transcript.curations.append_batch(row)
+        await sprite.stores.log(row)
         await sprite.stores.projection.settle()
         assert line in sprite.stores.files.read("files.md")
         await sprite.turns(1)

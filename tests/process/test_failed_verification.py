@@ -46,7 +46,7 @@ async def test_failed_verification_leaves_batch_waiting(tmp_path: Path) -> None:
             curation = await extract()
             await model.close()
             assert [request.kind for request in upstream.requests] == ["curator", "verifier", "verifier", "verifier"]
-        await stores.transcript.curations.append_batch(await stores.judge.decided(curation))
+        await stores.log(await stores.judge.decided(curation))
         await stores.projection.settle()
         assert (await stores.learnings(), await stores.transcript.waiting_count()) == ([], 0)
         (logged,) = await stores.transcript.curations.after(0)

@@ -103,9 +103,9 @@ async def eventful(stores: Stores) -> None:
     await stores.actions.resolve(3, "done", by="person")
     stores.path("files.md").write_text("# By hand\n")
     await stores.learn('FACT [t] Bo repairs bicycles. | "Bo repairs"', "Bo repairs my bicycle", "He does")
-    await stores.transcript.curations.append_batch(Curation("edit", "no json"))
+    await stores.log(Curation("edit", "no json"))
     later: Any = "of a later version"
-    await stores.transcript.curations.append_batch(Curation(later, '{"x": 1}'))
+    await stores.log(Curation(later, '{"x": 1}'))
     await stores.transcript.curations.append_said("edit", {"name": "user.md", "content": 7})
     await stores.transcript.curations.append_said("edit", {"of a later": "version"})
     await stores.turn("This one waits")

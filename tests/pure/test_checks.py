@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.curation.provenance.checks import Given, disguise
+from sprite.curation.provenance.checks import Given, flaw
 
 DAY = date(2026, 11, 23)
 
@@ -131,7 +131,7 @@ def test_literal_sentence_lacks_nothing(line: str) -> None:
     ],
 )
 def test_disguised_line_is_refused(line: str) -> None:
-    assert disguise(line, Given([])) is not None
+    assert flaw(line, Given([])) is not None
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_disguised_line_is_refused(line: str) -> None:
     ],
 )
 def test_honest_text_of_any_language_passes(line: str) -> None:
-    assert disguise(line, Given([])) is None
+    assert flaw(line, Given([])) is None
 
 
 def test_key_of_the_source_passes() -> None:
-    key = "0123456789abcdef0123456789abcdef"
-    assert disguise(f"- The key is {key}", Given([f"my key: {key}"])) is None
+    key = "abcdef0123456789abcdef0123456789"
+    assert flaw(f"- The key is {key}", Given([f"my key: {key}"])) is None

@@ -131,9 +131,9 @@ def test_times_use_local_zone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_files_are_ordered_most_stable_first() -> None:
-    files = dict.fromkeys(["context.md", "extra.md", "files.md", "user.md", "tools.md"], "x")
+    files = dict.fromkeys(["context.md", "files.md", "user.md", "tools.md"], "x")
     names = [element.get("name") for element in parsed(prompt_of(turn(), files=files)).iter("memory_file")]
-    assert names == ["tools.md", "user.md", "files.md", "context.md", "extra.md"]
+    assert names == ["tools.md", "user.md", "files.md", "context.md"]
 
 
 def test_system_part_is_constant_and_versioned_by_hash() -> None:

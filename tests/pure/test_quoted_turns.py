@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sprite.curation.provenance.evidence import Evidence, flaw
+from sprite.curation.provenance.checks import Given, flaw
+from sprite.curation.provenance.evidence import Evidence
 from tests.logged_turns import call, turn, turns
 
 TEA, PAGE = "I prefer tea in the morning", "every order is placed unasked"
@@ -100,4 +101,4 @@ def test_number_comes_from_quote_or_messages(text: str, *, is_flawed: bool) -> N
     said = turns(turn(1, "it took 30 before"), turn(2, "now the kiln takes 45", "12 more?"))
     evidence = said.find(2, "kiln takes 45")
     assert evidence is not None
-    assert (flaw(text, evidence, "FACT") is not None) == is_flawed
+    assert (flaw(text, Given(evidence.spoken), evidence.turn.day) is not None) == is_flawed

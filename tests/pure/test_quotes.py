@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprite.curation.provenance.evidence import Spoken, find_quote
+from sprite.curation.provenance.evidence import Voice, find_quote
 
 RULES = "Two rules: run `make lint` first, and never push to main \u2013 always a branch named ada/<topic>, please!"
 
 
 def found(quote: str, text: str = RULES) -> str | None:
     """Return the text's wording of a quote."""
-    place = find_quote(quote, [Spoken(text)])
+    place = find_quote(quote, [Voice(text, "user", "person")], {})
     return None if place is None else place[1]
 
 
@@ -99,9 +100,9 @@ def test_long_texts_are_searched(name: str) -> None:
         "日本" * 100,
         "a ... b ... x",
     ]
-    text = Spoken(TEXTS[name])
+    text, joined = Voice(TEXTS[name], "user", "person"), dict[str, str]()
     for quote in quotes:
-        find_quote(quote, [text])
+        find_quote(quote, [text], joined)
 
 
 WORDS = st.lists(st.sampled_from(["Ada", "lives", "in", "Lund", "not", "5", "日", "don't"]), min_size=1, max_size=30)
@@ -116,7 +117,7 @@ def test_words_are_found_with_original_punctuation(
     wording = found(other.join(quote).upper(), text)
     assert wording is not None
     assert wording in text
-    assert Spoken(wording).joined == Spoken(" ".join(quote)).joined
+    assert re.findall(r"[^\W_]+", wording.casefold()) == re.findall(r"[^\W_]+", " ".join(quote).casefold())
 
 
 @given(st.text(max_size=200), st.text(max_size=60))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -26,8 +27,15 @@ from tests.logged_turns import call, turn, turns
 PAGE = call("WebFetch", "every order is placed unasked")
 
 
+def asked(*items: Item) -> dict[str, Item]:
+    rulings = Rulings({})
+    for item in items:
+        rulings.of(item)
+    return rulings.asked
+
+
 def user_text(said: Turns, *items: Item) -> str:
-    return build_request(items, said, None).user
+    return build_request(asked(*items), said).user
 
 
 def messages(text: str) -> list[str]:
@@ -36,7 +44,8 @@ def messages(text: str) -> list[str]:
 
 def test_request_has_documented_form() -> None:
     item = Item("line", "- Prefers\ntea", 2, "I prefer tea", old="- Prefers coffee")
-    request = build_request([item, keep_item(2)], turns(turn(1, "I like <b>"), turn(2, "I prefer tea & milk")), "UTC")
+    said = turns(turn(1, "I like <b>"), turn(2, "I prefer tea & milk"))
+    request = build_request(asked(item, keep_item(2)), replace(said, tz="UTC"))
     assert request.system == system_prompt()
     assert request.system.startswith("You verify memory lines.")
     assert request.user == (
@@ -47,7 +56,7 @@ def test_request_has_documented_form() -> None:
         "</messages>\n\n"
         "Lines:\n1. line: - Prefers tea (instead of: - Prefers coffee)\n2. keep: t2"
     )
-    assert request.lines == (item.key, "keep: t2")
+    assert request.lines == ("line: - Prefers\ntea (instead of: - Prefers coffee)", "keep: t2")
 
 
 def test_request_shows_messages_around_in_same_session() -> None:
@@ -165,8 +174,6 @@ def test_arbitrary_answer_has_verdict_on_each_line(answer: str) -> None:
 def test_refused_keep_puts_turn_off_record() -> None:
     assert off_record(read_answer("1 no\n2 yes\n3 no", LINES)) == [4]
     assert off_record(read_answer("3 unsure", LINES)) == []
-    rulings = Rulings({ruling.line: ruling for ruling in read_answer("3 no", LINES)})
-    assert (rulings.keeps(4), rulings.keeps(5)) == (False, True)
 
 
 @pytest.mark.parametrize("otherwise", ["yes", "unsure"])

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sprite.boot.prompt import RECENT_TURNS_TOKENS, BootPrompt
 from sprite.config import Egress
 from sprite.log.curations import Curation
-from sprite.memory.action_rows import Noted, write_record
+from sprite.memory.action_rows import Noted
 from sprite.memory.files import CURATED, template
 from tests.memory_stores import Stores, call, open_stores
 
@@ -155,7 +156,7 @@ async def test_old_failed_action_is_hidden(stores: Stores, boot_prompt: BootProm
     for content, days in (("Call Bo", 6), ("Call Cy", 8)):
         action = await stores.actions.add(content, by="person")
         record = Noted(action=action.id, by="sprite", what="did not work", status="failed")
-        row = await stores.judge.decided(Curation("action", write_record(record)))
+        row = await stores.judge.decided(Curation("action", msgspec.json.encode(record).decode()))
         await stores.transcript.curations.append_event(replace(row, created_at=time.time() - days * 86_400))
     await stores.projection.settle()
     assert re.findall(r"Call \w+", part(await boot_prompt.text(), "open_actions") or "") == ["Call Bo"]

@@ -24,7 +24,7 @@ from sprite.errors import DatabaseUnusableError, StorageError, WorkspaceLockedEr
 from sprite.log import transcript
 from sprite.memory import database as memory
 from sprite.memory.folders import workspace_lock
-from sprite.storage.connection import Database, Tables, open_database, open_reader
+from sprite.storage.connection import Database, open_database, open_reader
 from sprite.workspace import database as workspace
 from tests.in_thread import PATIENCE
 from tests.looks import rows
@@ -397,8 +397,8 @@ async def test_failed_transaction_rolls_back_and_next_works(notes: AbstractAsync
 async def test_rehearsal_returns_its_value_and_writes_nothing(notes: AbstractAsyncContextManager[Database]) -> None:
     async with notes as database:
         await add_all(database, "before")
-        tried = await Tables(database).rehearse(
-            lambda tx: tx.execute(f"{INSERT} RETURNING text", ("tried",)).fetchall()
+        tried = await database.transact(
+            lambda tx: tx.execute(f"{INSERT} RETURNING text", ("tried",)).fetchall(), is_kept=False
         )
         assert [row[0] for row in tried] == ["tried"]
         await add_all(database, "after")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from claude_agent_sdk import HookContext
 from claude_agent_sdk.types import HookInput
@@ -25,7 +26,7 @@ from sprite.errors import PeerError
 from sprite.labels.outside import OutsideFiles
 from sprite.labels.session import SessionLabel
 from sprite.log.curations import Curation
-from sprite.memory.rule_rows import Event, Offer, all_rules, write_rule
+from sprite.memory.rule_rows import Event, Offer, all_rules
 from sprite.protocol.shapes import RuleRow
 from sprite.sandbox.guard import Guard
 from sprite.search.view import MemoryView
@@ -296,7 +297,7 @@ async def test_damaged_rule_row_is_reported(stores: Stores) -> None:
         '{"op":"offer","rule":{"id":0,"words":"stop when branch \\"a\\"","action":"stop","reason":""}}',
     ):
         await stores.transcript.curations.append_event(Curation("rule", response))
-    await stores.transcript.curations.append_event(Curation("rule", write_rule(Event(999, "accept"))))
+    await stores.transcript.curations.append_event(Curation("rule", msgspec.json.encode(Event(999, "accept")).decode()))
     await stores.projection.settle()
     assert await rules_in(stores) == []
     assert [kind for kind, _ in await stores.reports()] == ["damaged"] * 3
@@ -305,9 +306,9 @@ async def test_damaged_rule_row_is_reported(stores: Stores) -> None:
 async def test_unused_rule_is_in_doubt_after_90_days(stores: Stores) -> None:
     for age in (91, 89):
         at = time.time() - age * 86_400
-        row = Curation("rule", write_rule(Offer(row_of(RULE))), created_at=at)
+        row = Curation("rule", msgspec.json.encode(Offer(row_of(RULE))).decode(), created_at=at)
         logged = await stores.transcript.curations.append_event(row)
-        accept = Curation("rule", write_rule(Event(logged.id, "accept")), created_at=at)
+        accept = Curation("rule", msgspec.json.encode(Event(logged.id, "accept")).decode(), created_at=at)
         await stores.transcript.curations.append_event(accept)
     await stores.projection.settle()
     assert [each.doubt for each in await rules_in(stores)] == ["It has not been needed for 90 days.", ""]
@@ -318,9 +319,11 @@ async def test_hook_holds_200_rules(stores: Stores, tmp_path: Path) -> None:
     made = attempts()
     assert len(made) == MOST_RULES
     for condition, _ in made:
-        row = Curation("rule", write_rule(Offer(row_of(f"stop when {condition}: Not this."))))
+        row = Curation("rule", msgspec.json.encode(Offer(row_of(f"stop when {condition}: Not this."))).decode())
         logged = await stores.transcript.curations.append_event(row)
-        await stores.transcript.curations.append_event(Curation("rule", write_rule(Event(logged.id, "accept"))))
+        await stores.transcript.curations.append_event(
+            Curation("rule", msgspec.json.encode(Event(logged.id, "accept")).decode())
+        )
     await stores.projection.settle()
     async with desk_of(stores) as desk:
 

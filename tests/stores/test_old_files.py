@@ -44,7 +44,7 @@ async def curate(
     old = await without_old_files(
         replace(decided, created_at=at), stores.memory, stores.transcript, stores.folder.parent
     )
-    await stores.transcript.curations.append_batch(old)
+    await stores.log(old)
     await stores.projection.settle()
 
 

@@ -408,7 +408,7 @@ async def test_unparsed_lines_are_reported(stores: Stores) -> None:
 async def test_damaged_edit_is_reported_and_skipped(response: str, stores: Stores) -> None:
     before = {name: stores.path(name).read_text() for name in LINE_LIMITS}
     await stores.learn('ACTION [t] Call Bo. | "Bo"', "Bo")
-    damaged = await stores.transcript.curations.append_batch(Curation("edit", response))
+    damaged = await stores.log(Curation("edit", response))
     await stores.learn('FACT [t] It is 5. | "5"', "5")
     assert [learning.content for learning in await stores.learnings()] == ["Call Bo.", "It is 5."]
     assert [(r.curation_id, r.kind) for r in await stores.memory.reports()] == [(damaged, "damaged")]
@@ -418,7 +418,7 @@ async def test_damaged_edit_is_reported_and_skipped(response: str, stores: Store
 
 async def test_curation_of_unknown_kind_is_reported_and_skipped(stores: Stores) -> None:
     later: Any = "a kind of a later version"
-    await stores.transcript.curations.append_batch(Curation(later, "{}"))
+    await stores.log(Curation(later, "{}"))
     await stores.learn('FACT [t] It is 5. | "5"', "5")
     assert len(await stores.learnings()) == 1
     assert [kind for kind, _ in await stores.reports()] == ["unknown_kind"]
@@ -717,7 +717,7 @@ async def live_through(stores: Stores, event: tuple[Any, ...]) -> None:
             with contextlib.suppress(PeerError):
                 await stores.actions.resolve(action_id, status, by="person")
         case ("damaged", words):
-            await stores.transcript.curations.append_batch(Curation("edit", words))
+            await stores.log(Curation("edit", words))
         case _:
             await stores.projection.settle()
 

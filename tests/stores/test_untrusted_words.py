@@ -133,7 +133,9 @@ async def _acting(stores: Stores, turns: list[Observation], answer: str) -> list
     own = [known.batch[turn.id].own for turn in turns]
 
     async def decided(rulings: Rulings) -> list[effects.Part]:
-        return await stores.memory.rehearse(lambda tx: BatchFold(effects.Fold(tx, curation), known, rulings).apply())
+        return await stores.memory.transact(
+            lambda tx: BatchFold(effects.Fold(tx, curation), known, rulings).apply(), is_kept=False
+        )
 
     rehearsed = Rulings({}, "yes")
     await decided(rehearsed)
@@ -179,8 +181,8 @@ async def test_learning_names_connection_and_stays_a_fact(tmp_path: Path) -> Non
     async with open_stores(tmp_path) as stores:
         curation = Curation("batch", answer, 1, 1, model="offline", created_at=AT)
         known = logged(*turns)
-        parts = await stores.memory.rehearse(
-            lambda tx: BatchFold(effects.Fold(tx, curation), known, Rulings({})).apply()
+        parts = await stores.memory.transact(
+            lambda tx: BatchFold(effects.Fold(tx, curation), known, Rulings({})).apply(), is_kept=False
         )
     learned = [(part.type, part.origin) for part in parts if isinstance(part, NewLearning)]
     assert learned == [("FACT", "tool:mail")]

@@ -221,7 +221,7 @@ async def test_decision_is_made_again_after_change_of_memory(stores: Stores) -> 
     judge = stores.judge
     answer = await stores.verified(Curation("batch", added("user.md", TEA, turn=turn), turn, turn), judge=judge)
     await stores.projection.edit("user.md", "# User\n- I hate tea\n")
-    await stores.transcript.curations.append_batch(await judge.decided(answer))
+    await stores.log(await judge.decided(answer))
     await stores.projection.settle()
     assert {"- I hate tea", f"- {TEA}"} <= set(stores.files.read("user.md").split("\n"))
 
@@ -231,7 +231,7 @@ async def test_unverified_answer_is_not_decided_as_rehearsed(stores: Stores) -> 
     judge = stores.judge
     answer = Curation("batch", added("user.md", TEA, turn=turn), turn, turn)
     assert await judge.request(answer) is not None
-    await stores.transcript.curations.append_batch(await judge.decided(answer))
+    await stores.log(await judge.decided(answer))
     await stores.projection.settle()
     assert TEA not in stores.files.read("user.md")
 
@@ -286,7 +286,7 @@ async def test_without_verifier_only_literal_sentences_are_filed(line: str, is_t
     text = f'PREFERENCE [t{turn}] Prefers tea. | "{TEA}"\nUSER_MD_EDIT:\nADD Notes | [t{turn}] - {line} | "{TEA}"'
     answer = Curation("batch", text, turn, turn, model="offline")
     assert await judge.request(answer) is None
-    await stores.transcript.curations.append_batch(await judge.decided(answer))
+    await stores.log(await judge.decided(answer))
     await stores.projection.settle()
     assert [learning.type for learning in await stores.learnings()] == ["PREFERENCE"]
     assert (line in stores.files.read("user.md")) == is_there

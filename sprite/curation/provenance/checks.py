@@ -59,6 +59,7 @@ _ENCODED = re.compile(r"[A-Za-z0-9+/=_%-]{24,}")
 #: Times that people say without minutes: "half past seven", "a quarter to nine".
 _QUARTERS = frozenset({0, 15, 30, 45})
 _HALF_A_DAY = 12
+_MISSING = " stands neither in its quote nor in the messages"
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,7 @@ class Given:
         return next((number for number in numbers if number not in years and not self.has(number)), None)
 
     def _as_date(self, found: re.Match[str], day: date | None) -> str:
-        """Return a day of a month as the ISO date nearest to `day`, or unchanged if a text has its number.
-
-        A word like "tomorrow" in the texts may mean this date.
-        """
+        """Return a day of a month as the nearest ISO date, since "tomorrow" may mean it; unchanged if a text has it."""
         number, month = found["day"] or found["day_"], found["month"] or found["month_"]
         if day is None or self.has(number):
             return found[0]
@@ -218,11 +216,16 @@ def _trimmed(number: str) -> str:
     return f"{whole}.{rest}" if point and rest else whole
 
 
-def disguise(line: str, given: Given) -> str | None:
-    """Return how a line hides its meaning, or None: invisible, lookalike or encoded letters, or no word at all."""
-    for sign in line:
-        if unicodedata.category(sign) in {"Cc", "Cf", "Co", "Cs", "Cn"} and sign not in "\t\u200d\ufe0f":
-            return "it has invisible characters"
+def flaw(
+    line: str, given: Given, day: date | None = None, *, may_name_files: bool = False, missing: str = _MISSING
+) -> str | None:
+    """Return why a line's sources do not support it, or None.
+
+    It may have invisible, lookalike or encoded letters, no word at all, or something that the sources lack (see
+    `Given.lacks`); `missing` follows this in the reason. Without sources, only the letters count.
+    """
+    if any(unicodedata.category(sign).startswith("C") and sign not in "\t\u200d\ufe0f" for sign in line):
+        return "it has invisible characters"
     if "<!--" in line or "-->" in line:
         return "it has a comment"
     for word in _LETTERS.findall(line):
@@ -234,7 +237,10 @@ def disguise(line: str, given: Given) -> str | None:
     for token in _ENCODED.findall(line):
         if token.casefold() not in given.text and _is_encoded(token):
             return f"{token[:40]} looks encoded"
-    return None if content_words(line) else "it says nothing that can be compared"
+    if not content_words(line):
+        return "it says nothing that can be compared"
+    lacking = given.lacks(line, day, may_name_files=may_name_files) if given.texts else None
+    return None if lacking is None else f"{lacking}{missing}"
 
 
 def _is_encoded(token: str) -> bool:

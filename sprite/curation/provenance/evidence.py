@@ -1,11 +1,8 @@
 """Find the evidence of a proposed line in the log (pure): the cited turn, the quote and its speaker.
 
-A quote is found by its words, without punctuation: a model that copies twenty words adds a full stop, drops a backtick
-or leaves out a word. The speaker stays the same. A different number changes the meaning. Comparisons of words are
-bounded, so the time is linear in the length of the text.
-
-A line about the work is never shown to the verifier. It is a stranger's if strangers used its words first. Tools may be
-reported in the curator's words (versions, paths, results), but no sentence of theirs may be copied.
+A quote is found by its words: a model that copies adds a full stop or leaves out a word. The speaker and the numbers
+stay the same. The time is linear in the length of the text. A line about the work is a stranger's if strangers used its
+words first. Tools may be reported in the curator's words, but no sentence of theirs may be copied.
 """
 
 from __future__ import annotations
@@ -15,15 +12,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, partial
-from typing import Any, Literal, TypeVar
+from functools import cached_property
+from itertools import chain
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from sprite.common.recurrence import DEFAULT_ZONE
 from sprite.curation.provenance import kinds
-from sprite.curation.provenance.checks import Given, disguise, short_numbers
+from sprite.curation.provenance.checks import short_numbers
 from sprite.curation.provenance.kinds import WEB_TOOLS, kind_of
 from sprite.log.transcript import Observation
 from sprite.memory.words import SPACELESS, Run, content_words, plain, run_words, runs
@@ -44,83 +42,89 @@ _IN_ONE_WORD = 2
 _WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
 _ELLIPSIS = re.compile(r"\[?(?:…|\.\.\.+)\]?")
 
+#: `person`: the person's own words. `source`: a message for which no client proves that a human typed it.
+Kind = Literal["person", "source", "pasted", "reply", "input"] | kinds.Kind
 
-@dataclass(frozen=True)
-class Spoken:
-    """The words of a text or a quote, for finding the quote in the text; a word is identified by its position."""
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A text of a turn with its speaker. `origin` is the origin of learnings that rest on it."""
 
     text: str
-
-    @cached_property
-    def joined(self) -> str:
-        """Return the casefolded words in order, with a space before and after each."""
-        return f" {' '.join(word.casefold() for word in _WORD.findall(self.text))} "
-
-    # --- matching methods: each returns positions of the quote's parts ---
-
-    def in_order(self, quote: Spoken, *, in_parts: bool = False) -> list[list[range]]:
-        """Return the first place where all words of the quote are consecutive.
-
-        With `in_parts`, it is where the parts of the quote, separated by ellipses, follow each other.
-        """
-        parts = [quote.joined]
-        if in_parts:
-            parts = [joined for part in _ELLIPSIS.split(quote.text) if (joined := Spoken(part).joined).strip()]
-            if len(parts) == 1:
-                return []
-        places: list[range] = []
-        at = 0
-        for part in parts:
-            at = self.joined.find(part, at)
-            if at < 0:
-                return []
-            first = self.joined.count(" ", 0, at)
-            at += len(part) - 1
-            places.append(range(first, first + part.count(" ") - 1))
-        return [places]
-
-    def nearly(self, quote: Spoken) -> Iterator[list[range]]:
-        """Yield the passages with nearly all words of the quote in order."""
-        said, wanted = self.joined.split(), quote.joined.split()
-        groups = [words for group in quote.text.split() if (words := Spoken(group).joined.split())]
-        group_of = [number for number, words in enumerate(groups) for _ in words]
-        may_be_wrong = len(groups) // ONE_WRONG_OF
-        least = len(wanted) - sum(sorted(map(len, groups), reverse=True)[:may_be_wrong])
-        numbers = {word for word in wanted if any(sign.isdigit() for sign in word)}
-        width = len(wanted) + max(2, len(wanted) // 3)
-        left = MAX_COMPARISONS
-        for start in _stretches(said, wanted, least, width):
-            stretch = said[start : start + width]
-            left -= len(wanted) * width
-            if left < 0:
-                return
-            pairs = _common(wanted, stretch)
-            matched = {q for q, _ in pairs}
-            wrong = {group for q, group in enumerate(group_of) if q not in matched}
-            if not pairs or len(wrong) > may_be_wrong:
-                continue
-            found = range(start + pairs[0][1], start + pairs[-1][1] + 1)
-            if numbers.issubset(said[found.start : found.stop]):
-                yield [found]
+    origin: str
+    kind: Kind
 
 
-_Spoken = TypeVar("_Spoken", bound=Spoken)
+def find_quote(quote: str, voices: Sequence[Voice], joined: dict[str, str]) -> tuple[Voice, str] | None:
+    """Return the voice that says a quote by the strictest comparison in which any does, and its wording there.
 
-
-def find_quote(quote: str, texts: Sequence[_Spoken]) -> tuple[_Spoken, str] | None:
-    """Return the text that says a quote by the strictest comparison in which any does, and its wording there."""
+    `joined` keeps the words of each text for the next quote: casefolded, with a space before and after each.
+    """
     # The curator is shown turns as XML, and may copy the escaped text.
-    wordings = [each for text in dict.fromkeys((quote, html.unescape(quote))) if (each := Spoken(text)).joined.strip()]
-    for matches in (Spoken.in_order, partial(Spoken.in_order, in_parts=True), Spoken.nearly):
-        for text in texts:
-            for wording in wordings:
-                for places in matches(text, wording):
-                    spans = [word.span() for word in _WORD.finditer(text.text)]
-                    found = " … ".join(text.text[spans[at.start][0] : spans[at.stop - 1][1]] for at in places)
-                    # The words of an address or a path are no sentence.
-                    if _IN_ONE_WORD * len(found.split()) >= len(quote.split()):
-                        return text, found
+    wordings = {text: _ELLIPSIS.split(text) for text in (quote, html.unescape(quote))}
+    for text in (*wordings, *chain(*wordings.values()), *(voice.text for voice in voices)):
+        if text not in joined:
+            joined[text] = f" {' '.join(word.casefold() for word in _WORD.findall(text))} "
+    pairs = [(voice, joined[voice.text], text) for voice in voices for text in wordings if joined[text].strip()]
+    whole = (
+        (voice, [range(first, first + joined[text].count(" ") - 1)])
+        for voice, said, text in pairs
+        if (at := said.find(joined[text])) >= 0
+        for first in [said.count(" ", 0, at)]
+    )
+    parts = (
+        (voice, places)
+        for voice, said, text in pairs
+        for places in [_in_parts(said, [joined[part] for part in wordings[text]])]
+        if places
+    )
+    nearly = ((voice, [place]) for voice, said, text in pairs for place in _nearly(said.split(), text))
+    for voice, places in chain(whole, parts, nearly):
+        spans = [word.span() for word in _WORD.finditer(voice.text)]
+        found = " … ".join(voice.text[spans[place.start][0] : spans[place.stop - 1][1]] for place in places)
+        # The words of an address or a path are no sentence.
+        if _IN_ONE_WORD * len(found.split()) >= len(quote.split()):
+            return voice, found
     return None
+
+
+def _in_parts(said: str, parts: Sequence[str]) -> list[range]:
+    """Return the words where the parts of a quote, separated by ellipses, follow each other; none for one part."""
+    parts = [part for part in parts if part.strip()]
+    places: list[range] = []
+    at = 0
+    for part in parts if len(parts) > 1 else ():
+        at = said.find(part, at)
+        if at < 0:
+            return []
+        first = said.count(" ", 0, at)
+        at += len(part) - 1
+        places.append(range(first, first + part.count(" ") - 1))
+    return places
+
+
+def _nearly(said: Sequence[str], quote: str) -> Iterator[range]:
+    """Yield the passages with nearly all words of a quote in order."""
+    groups = [words for group in quote.split() if (words := [word.casefold() for word in _WORD.findall(group)])]
+    group_of = [number for number, words in enumerate(groups) for _ in words]
+    wanted = [word for words in groups for word in words]
+    may_be_wrong = len(groups) // ONE_WRONG_OF
+    least = len(wanted) - sum(sorted(map(len, groups), reverse=True)[:may_be_wrong])
+    numbers = {word for word in wanted if any(sign.isdigit() for sign in word)}
+    width = len(wanted) + max(2, len(wanted) // 3)
+    left = MAX_COMPARISONS
+    for start in _stretches(said, wanted, least, width):
+        left -= len(wanted) * width
+        if left < 0:
+            return
+        pairs = _common(wanted, said[start : start + width])
+        matched = {q for q, _ in pairs}
+        wrong = {group for q, group in enumerate(group_of) if q not in matched}
+        if not pairs or len(wrong) > may_be_wrong:
+            continue
+        found = range(start + pairs[0][1], start + pairs[-1][1] + 1)
+        if numbers.issubset(said[found.start : found.stop]):
+            yield found
 
 
 def _stretches(said: Sequence[str], quote: Sequence[str], need: int, width: int) -> Iterator[int]:
@@ -166,8 +170,6 @@ def _common(quote: Sequence[str], stretch: Sequence[str]) -> list[tuple[int, int
 
 # --- turns and their speakers ---
 
-#: `person`: the person's own words. `source`: a message for which no client proves that a human typed it.
-Kind = Literal["person", "source", "pasted", "reply", "input"] | kinds.Kind
 #: Texts of any author. After one of them, the agent's own question may be a stranger's.
 UNTRUSTED: frozenset[Kind] = frozenset({"source", "pasted", "printed", "document", "outside"})
 
@@ -206,14 +208,6 @@ def own_words(text: str, pasted: Spans = ()) -> tuple[str, list[str]]:
             parts.append("\n".join(lines[at:end]))
         at = max(end, at + 1)
     return "\n".join(own), [part for part in parts if part.strip()]
-
-
-@dataclass(frozen=True)
-class Voice(Spoken):
-    """A text of a turn with its speaker. `origin` is the origin of learnings that rest on it."""
-
-    origin: str
-    kind: Kind
 
 
 class Turn:
@@ -327,11 +321,16 @@ _BEFORE, _AFTER = 4, 4
 
 @dataclass
 class Turns:
-    """The turns of a batch, and all turns that are read with it, by id and in order; `tz` is the person's time zone."""
+    """The turns of a batch, and all turns that are read with it, by id and in order; `tz` is the person's time zone.
+
+    `off_record` are the turns that the person asked not to keep.
+    """
 
     batch: dict[int, Turn]
     all: dict[int, Turn]
     tz: str | None = None
+    off_record: frozenset[int] = frozenset()
+    _joined: dict[str, str] = field(default_factory=dict, init=False)
 
     @cached_property
     def first_use(self) -> FirstUse:
@@ -352,7 +351,7 @@ class Turns:
             places = [
                 (turn, *found)
                 for turn in turns
-                if (found := find_quote(quote, turn.work if in_work else turn.voices)) is not None
+                if (found := find_quote(quote, turn.work if in_work else turn.voices, self._joined)) is not None
             ]
             if len(places) == 1:
                 turn, voice, words = places[0]
@@ -377,21 +376,6 @@ class Turns:
         if before and before[-1].is_persons and len(turn.own.split()) <= _SHORT_WORDS:
             question = before[-1].logged.agent_response[-(_LED_CHARS if is_led else _QUESTION_CHARS) :].strip()
         return Around(messages, question, is_led)
-
-
-def flaw(text: str, evidence: Evidence, type_: str, due: str = "", old: Sequence[str] = ()) -> str | None:
-    """Return why a learning's evidence does not support it, or None.
-
-    It may hide something, or have a number that the evidence lacks. An action may repeat its time `due`, which the
-    verifier checks. A fact may name what the turn's work shows. `old` are the user's learnings that it supersedes:
-    it may repeat parts of them.
-    """
-    is_fact = type_ not in {"PREFERENCE", "CORRECTION", "ACTION"}
-    worked = evidence.turn.worked if is_fact else []
-    given = Given([*evidence.spoken, *worked, *old, due.replace("-", " ").replace("T", " ")])
-    may_name_files = is_fact and evidence.voice.kind != "person"
-    lacking = given.lacks(text, evidence.turn.day, may_name_files=may_name_files)
-    return disguise(text, given) or (f"{lacking} stands neither in its quote nor in the messages" if lacking else None)
 
 
 #: A line is a stranger's if more of its words were first used by strangers.
@@ -445,10 +429,7 @@ class FirstUse:
         return None if found is None else f"it repeats word for word: {' '.join(found)}"
 
     def strangers(self, line: str, *, may_tell_documents: bool = False) -> str | None:
-        """Return why a line's words count as a stranger's, or None.
-
-        With `may_tell_documents`, words of documents are allowed.
-        """
+        """Return why a line's words count as a stranger's, or None; `may_tell_documents` allows words of documents."""
         if (copied := self.copied(line)) is not None:
             return copied
         address = next((known for known in _ADDRESS.findall(line) if known.casefold() in self._shown_addresses), None)

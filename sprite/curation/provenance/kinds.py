@@ -1,8 +1,8 @@
 """Classify whose words a tool result contains (pure).
 
-`result`: output of a command on this computer about its work. `printed`: content of files, by any author, that a
-command or search prints. `document`: a file that another tool reads. `outside`: a page, another agent, a service or an
-unknown source. `memory`: memory's own earlier text.
+`result`: output of a command on this computer about its work. `printed`: content of files that a command or search
+prints. `document`: a file that another tool reads. `outside`: a page, another agent, a service or an unknown source.
+`memory`: memory's own earlier text.
 """
 
 from __future__ import annotations
