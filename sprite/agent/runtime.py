@@ -244,7 +244,7 @@ class AgentRuntime:
 
         async def rest() -> _T:
             await self._close_session()
-            async with self._processor.paused():
+            async with self._processor.one_flush:
                 return await work()
 
         try:
@@ -518,7 +518,7 @@ class AgentRuntime:
         work = self._feed.underway.open_work()
         if (waiting_since := self.inbox.waiting_since) is not None:
             work.append(shapes.SlowWork("queue", waiting_since))
-        if (asking_since := self._processor.asking_since) is not None:
+        if (asking_since := self._processor.model.asking_since) is not None:
             work.append(shapes.SlowWork("model_call", asking_since))
         return shapes.oldest(shapes.slow(work, time.time()))
 

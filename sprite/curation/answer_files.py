@@ -320,9 +320,9 @@ class EditedFile:
     """A file while edits are applied to it: positions of lines stay valid until `content` is read."""
 
     def __init__(self, text: str) -> None:
-        self._lines = text.rstrip("\n").split("\n")
+        self.lines = text.rstrip("\n").split("\n")
         #: Current lines at each old position: the same, another, or none.
-        self._now: list[list[str]] = [[line] for line in self._lines]
+        self._now: list[list[str]] = [[line] for line in self.lines]
         self._added: list[tuple[tuple[str, ...], str]] = []
 
     @property
@@ -339,30 +339,26 @@ class EditedFile:
         """Return the position of the line that an edit names. ValueError with the reason if there is none."""
         if not _first_words(edit.words):
             raise ValueError("name the line by its first words, in quotation marks")
-        alike = [at for at, line in enumerate(self._lines) if self._now[at] and begins(line, edit.words)]
+        alike = [at for at, line in enumerate(self.lines) if self._now[at] and begins(line, edit.words)]
         named = (edit.number or 0) - 1
         if not alike:
             raise ValueError("no line begins like this")
         if named not in alike and len(alike) > 1:
             raise ValueError("several lines begin like this")
         at = named if named in alike else alike[0]
-        if at < 1 or self._lines[at].lstrip().startswith(("# ", "## ")) or _is_motto(at, self._lines):
+        if at < 1 or self.lines[at].lstrip().startswith(("# ", "## ")) or _is_motto(at, self.lines):
             raise ValueError("titles and main headings stay")
         if self._is_pinned(at):
             raise ValueError("the user pinned this line")
         return at
 
-    def line(self, at: int) -> str:
-        """Return the old line at a position."""
-        return self._lines[at]
-
     def section(self, at: int) -> str:
         """Return the main heading above a position, as it stands there."""
-        return next((line for line in reversed(self._lines[:at]) if line.startswith("## ")), "")
+        return next((line for line in reversed(self.lines[:at]) if line.startswith("## ")), "")
 
     def put(self, at: int, lines: Sequence[str]) -> None:
         """Replace a line; remove it without new lines."""
-        listed = self._lines[at].lstrip().startswith("- ")
+        listed = self.lines[at].lstrip().startswith("- ")
         self._now[at] = [as_listed(line) if listed else line for line in lines]
 
     def add(self, path: tuple[str, ...], line: str) -> None:
@@ -371,14 +367,14 @@ class EditedFile:
 
     def _is_pinned(self, at: int) -> bool:
         inside = False
-        for line in self._lines[: at + 1]:
+        for line in self.lines[: at + 1]:
             inside = line.strip() != UNPIN if inside else line.strip() == PIN
-        return inside or self._lines[at].strip() in {PIN, UNPIN}
+        return inside or self.lines[at].strip() in {PIN, UNPIN}
 
     def _emptied(self) -> Iterator[str]:
         """Yield the subheadings under which lines were removed."""
         heading: str | None = None
-        for at, line in enumerate(self._lines):
+        for at, line in enumerate(self.lines):
             if depth := _depth(line):
                 heading = line if depth > 2 else None  # noqa: PLR2004 - title and main headings
             elif heading is not None and not self._now[at]:

@@ -91,10 +91,7 @@ def _read(asked: ParsedLearning, said_at: float, read_at: float, tz: str) -> Whe
 
 
 def written_already(actions: ProjectedActions, mission_id: str | None, content: str, when: When) -> Action | None:
-    """Return the action that a person or the agent already created for the same task, or None.
-
-    It is a similar action that the agent created in the same turn, or a similar open one with the same time.
-    """
+    """Return the similar action that was made in the same turn, or is open with the same time; None without one."""
     made = actions.made_in(mission_id) if mission_id else []
     likely = [
         (alike, action)

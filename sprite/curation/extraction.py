@@ -100,7 +100,7 @@ class Extractor:
         """
         # Read before the files: the curator has not seen later changes by a person.
         seen = await self._memory.cursor()
-        prompt, batch = await self.prompt(turns, self._shown_files(turns), is_followed=is_followed)
+        prompt, batch = await self.prompt(turns, is_followed=is_followed)
         asked = Asked(batch[0].id, batch[-1].id, generation, again=may_repeat(batch))
         waiting = self._unverified
         answer = waiting[1] if waiting and waiting[0] == prompt else await self._model.ask(prompt, asked)
@@ -147,11 +147,14 @@ class Extractor:
         return await self._model.answers(prompt)
 
     async def prompt(
-        self, turns: Sequence[Observation], files: Mapping[str, str] | None = None, *, is_followed: bool = False
+        self, turns: Sequence[Observation], *, is_followed: bool = False
     ) -> tuple[CuratorPrompt, Sequence[Observation]]:
-        """Return the prompt and the turns in it; `files` defaults to the current ones."""
-        if files is None:
-            files = self._shown_files(turns)
+        """Return the prompt and the turns in it; `is_followed`: more turns wait."""
+        # Sections of other projects are irrelevant and would cost tokens.
+        projects = projects_of(turns)
+        shown = {name: shown_to(name, self._files.read(name), projects) for name in CURATED}
+        # A person may have written more than fits.
+        files = {name: within_limits(name, content)[0] for name, content in shown.items()}
         first = turns[0].id if turns else 0
         state = await self._memory.transact(lambda tx: Projected(tx).state(first), is_kept=False)
         refused = [words[:MAX_REFUSED_CHARS] for words in await self._memory.refused_last(MOST_REFUSED)]
@@ -169,13 +172,6 @@ class Extractor:
             is_followed=is_followed,
         )
         return prompt, turns[: prompt.turns]
-
-    def _shown_files(self, turns: Sequence[Observation]) -> dict[str, str]:
-        # Sections of other projects are irrelevant and would cost tokens.
-        projects = projects_of(turns)
-        shown = {name: shown_to(name, self._files.read(name), projects) for name in CURATED}
-        # A person may have written more than fits.
-        return {name: within_limits(name, content)[0] for name, content in shown.items()}
 
     async def _open_learnings(
         self, turns: Sequence[Observation], files: Mapping[str, str], again: Sequence[str], tz: str | None

@@ -96,7 +96,7 @@ class FileFold:
             file = EditedFile(self._shown(name))
             for edit in edits:
                 at = _found(file, edit)
-                if at is None or not rests_on(file.line(at), old):
+                if at is None or not rests_on(file.lines[at], old):
                     continue
                 if edit.verb == "delete" or any(rests_on(line.text, new) for line in edit.lines):
                     return True
@@ -127,12 +127,12 @@ class FileFold:
                     self.draft.refuse("edit_missed", f"{name}: {edit}: {error}", edit.cited)
                     continue
             if edit.verb == "delete" and at is not None:
-                if self._may_delete(name, edit, file.line(at)) and (name not in self.complete or drops):
+                if self._may_delete(name, edit, file.lines[at]) and (name not in self.complete or drops):
                     drops -= name in self.complete
                     file.put(at, ())
                 continue
             section = f"## {edit.path[0]}" if at is None else file.section(at)
-            replaced = "" if at is None else file.line(at).strip()
+            replaced = "" if at is None else file.lines[at].strip()
             taken = [
                 (line.text, basis) for line in edit.lines if (basis := self._basis_of(name, line, replaced, section))
             ]

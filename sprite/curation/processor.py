@@ -123,7 +123,8 @@ class ObservationProcessor:
         self._on_turn = on_turn
         #: Called when a turn begins.
         self.on_turn_began: Callable[[], None] = lambda: None
-        self._one_flush = asyncio.Lock()
+        #: Held while a flush runs; whoever holds it pauses curation.
+        self.one_flush = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._least_wanted = self._least = settings.least_turns
         #: A flush has begun with the turns up to this id. Turns that it leaves after a failure are retried even if they
@@ -131,8 +132,8 @@ class ObservationProcessor:
         self._begun_through = 0
         self._flushes = TaskSet()
         self._judge = Judge(transcript, memory, verifies=settings.verify == "on")
-        self._model = CuratorModel(settings, partial(log_lost_call, transcript))
-        extractor = Extractor(transcript, memory, projection.files, self._model, self._judge)
+        self.model = CuratorModel(settings, partial(log_lost_call, transcript))
+        extractor = Extractor(transcript, memory, projection.files, self.model, self._judge)
         self._attempts = Attempts(transcript, extractor, transcript.quarantine.set_aside)
         can_sleep = settings.vm_socket.exists()
         self._few_seconds = FEW_SECONDS_AWAKE if can_sleep else FEW_SECONDS
@@ -144,12 +145,7 @@ class ObservationProcessor:
     @property
     def needs_machine(self) -> bool:
         """Return whether the machine should stay awake for a flush or for the idle period before one."""
-        return self._one_flush.locked() or self._wanted.is_set() or self._rest.is_awaited
-
-    @property
-    def asking_since(self) -> float | None:
-        """Return the start of the open curator call in Unix seconds, or None."""
-        return self._model.asking_since
+        return self.one_flush.locked() or self._wanted.is_set() or self._rest.is_awaited
 
     # --- triggers ---
 
@@ -169,10 +165,7 @@ class ObservationProcessor:
             await self._await_rest()
 
     async def take_up(self) -> None:
-        """Request a flush of turns that an earlier process left: if they are enough for a call, or a call was tried.
-
-        Otherwise wait until the conversation is idle.
-        """
+        """Flush turns of an earlier process if they are enough or were tried; else wait for an idle conversation."""
         if await self._transcript.waiting_count() < self._least:
             self._begun_through = await self._transcript.quarantine.tried_through()
             if not self._begun_through:
@@ -202,10 +195,7 @@ class ObservationProcessor:
         self._wanted.set()
 
     async def flush_all_within(self, seconds: float) -> bool:
-        """Curate all waiting turns in one attempt with a deadline. Return whether the flush succeeded in time.
-
-        After the deadline or an error, the flush continues in the background.
-        """
+        """Curate all waiting turns; return False at the deadline or an error, after which the flush goes on."""
         return await self._flush_within(seconds, least=1)
 
     async def session_ended(self, seconds: float, *, is_stopping: bool = False) -> None:
@@ -235,13 +225,7 @@ class ObservationProcessor:
             await check_budget(self._settings, self._transcript)
         except BudgetReachedError as error:
             raise ModelError(str(error)) from error
-        return await self._model.read(system, user, max_tokens)
-
-    @asynccontextmanager
-    async def paused(self) -> AsyncIterator[None]:
-        """Prevent curation while the block runs. Wait first for one that is running."""
-        async with self._one_flush:
-            yield
+        return await self.model.read(system, user, max_tokens)
 
     @asynccontextmanager
     async def running(self, on_death: Callable[[], None]) -> AsyncIterator[None]:
@@ -251,7 +235,7 @@ class ObservationProcessor:
                 yield
         finally:
             self._rest.end()
-            await self._model.close()
+            await self.model.close()
 
     # --- the worker ---
 
@@ -308,7 +292,7 @@ class ObservationProcessor:
         return True
 
     async def _flush(self, least: int) -> None:
-        async with self._one_flush:
+        async with self.one_flush:
             # Stop the timer even if the flush fails: the machine must not stay awake for it.
             self._rest.end()
             self._publish(await self._projection.settle())

@@ -64,10 +64,7 @@ After a turn with `undone="true"` the user took its file changes back: the files
 
 @dataclass(frozen=True, slots=True)
 class OpenLearning:
-    """A valid learning that may matter to the batch; the curator names it by its id.
-
-    `origin` is the speaker. `at` is the time of the words in Unix seconds. `action` has its time and repeat.
-    """
+    """A valid learning that the curator may name, said by `origin` at a time; `action` has its due time and repeat."""
 
     id: int
     type: str

@@ -438,7 +438,7 @@ class Forgetter:
     async def forget(self, target: Target, *, sure: bool) -> Plan:
         """Remove a target from every store. PeerError if nothing matches, or for more than MANY_TURNS unless `sure`."""
         # An edit between the plan and the write would restore the forgotten text.
-        async with self._projection.held():
+        async with self._projection.lock:
             # Log manual changes on disk first, or they would later count as the person's own text.
             await self._projection.settle_held()
             made = await plan(target, self._transcript, self._memory, self._step)
@@ -461,7 +461,7 @@ class Forgetter:
         """Complete an interrupted forget."""
         if self._marker.exists():
             log.warning("a forget was cut off and is finished now")
-            async with self._projection.held():
+            async with self._projection.lock:
                 # The marker does not name the turns.
                 await self._finish(Plan("", Scrubber(), Scrubber()))
 

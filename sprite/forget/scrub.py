@@ -15,7 +15,7 @@ from sprite.curation.answer import parse_response, read_learning
 from sprite.curation.answer_files import read_header, read_line
 from sprite.forget.statements import Span, Statement, Statements, core, statement, without
 from sprite.memory.action_rows import Added, Changed, Known, Noted, Resolved, Updated, read_record
-from sprite.memory.answers import read_answer
+from sprite.memory.answers import Answer
 from sprite.memory.decision import MADE_IDS
 from sprite.memory.rule_rows import Offer, read_rule
 from sprite.memory.words import FORGOTTEN, content_words, plain
@@ -285,8 +285,8 @@ class ActionScrubber:
 def scrubbed_answer(response: str, scrubber: Scrubber, learnings: Mapping[int, str]) -> str:
     """Return the new text of a person's answer to a learning; `learnings` are the forgotten contents by number."""
     try:
-        answer = read_answer(response)
-    except ValueError:
+        answer = msgspec.json.decode(response, type=Answer)
+    except (ValueError, RecursionError):
         return scrubber.text(response)
     of = answer.of
     if learnings.get(answer.learning) == of.content or scrubber.takes_learning(of.content, of.turn):

@@ -138,10 +138,7 @@ class Actions:
         priority: int | None = None,
         seen: int | None = None,
     ) -> Action:
-        """Change an action. None keeps a value; an empty `due` or `rrule` removes it.
-
-        PeerError as for `add`; StaleActionError as for `resolve`.
-        """
+        """Change an action: None keeps a value, empty `due` or `rrule` removes it. Errors as in `add`, `resolve`."""
 
         async def change(action: Action) -> rows.AnyChange:
             record = rows.Updated(action=action_id, by=by)

@@ -42,22 +42,8 @@ class Answer(Struct, omit_defaults=True):
     content: str = ""
 
 
-_DECODER: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
-
-
-def read_answer(response: str) -> Answer:
-    """Parse a person's logged answer. Raise ValueError with a description if it is invalid."""
-    try:
-        return _DECODER.decode(response)
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-
-
 def answered(learning_id: int, known: LearningRow | None, op: Op, content: str = "") -> Answer:
-    """Check a person's answer to a learning (confirm, retire or edit), and return it as a row for the log.
-
-    PeerError if the learning does not exist or cannot be answered in this way.
-    """
+    """Check a person's answer to a learning and return it as a row. PeerError if the learning cannot be answered so."""
     if known is None:
         raise PeerError(f"There is no learning {learning_id}.", code="not_found")
     if known.superseded_by is not None:
@@ -84,8 +70,8 @@ def decide_change(draft: Fold) -> list[Part]:
 def decide_answer(draft: Fold) -> None:
     """Apply a person's logged answer. Record a refusal if the row is unreadable or the learning does not exist."""
     try:
-        answer = read_answer(draft.curation.response)
-    except ValueError as error:
+        answer = msgspec.json.decode(draft.curation.response, type=Answer)
+    except (ValueError, RecursionError) as error:
         draft.refuse("damaged", f"an answer about a learning could not be read: {str(error)[:300]}")
         return
     known = find_learning(draft, answer.learning, answer.of)

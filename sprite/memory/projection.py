@@ -11,8 +11,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import msgspec
@@ -82,7 +81,8 @@ class Projection:
         self._memory = memory
         self.files = files
         self._hands = HandChanges(transcript, memory, files, tell)
-        self._lock = asyncio.Lock()
+        #: Held while anything changes memory.
+        self.lock = asyncio.Lock()
         #: Fingerprint of the files at the last complete update.
         self._settled: tuple[object, ...] | None = None
 
@@ -91,25 +91,16 @@ class Projection:
 
         Safe at any time and after any crash. Returns the changes, one per curation.
         """
-        async with self._lock:
+        async with self.lock:
             return await self.settle_held()
 
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Hold the lock on all changes while the block runs; inside it, call `settle_held` instead of `settle`."""
-        async with self._lock:
-            yield
-
     async def edit(self, name: str, content: str, base: int | None = None) -> list[Change]:
-        """Log and apply a person's new content for a curated file. PeerError if it is refused.
-
-        `base` is the version that was edited. If it is outdated, the edit is a conflict.
-        """
+        """Log and apply a person's new content of a curated file. PeerError if refused, or if `base` is outdated."""
         if name not in CURATED:
             raise PeerError(f"{name[:80]!r} cannot be edited; the curated files are {', '.join(CURATED)}.")
         if reason := over_limit(name, content):
             raise PeerError(f"Not saved: {reason}.", code="over_limit")
-        async with self._lock:
+        async with self.lock:
             # Log a manual change on disk first, or it would seem newer than this edit.
             changes = await self.settle_held()
             if name in self._hands.drift:
@@ -137,7 +128,7 @@ class Projection:
         return await self._decide(name, seen, self._hands.reject)
 
     async def _decide(self, name: str, seen: int | None, decide: Callable[[Drift], Awaitable[None]]) -> list[Change]:
-        async with self._lock:
+        async with self.lock:
             if seen is None:
                 shown = (await self._transcript.curations.open_drift()).get(name)
                 seen = None if shown is None else shown.curation_id
@@ -152,7 +143,7 @@ class Projection:
 
     async def agent_begins(self) -> list[Change]:
         """Record that the agent begins to work. Earlier changes on disk count as the person's, later ones do not."""
-        async with self._lock:
+        async with self.lock:
             changes = await self._settle_changed()
             self.files.note_work({name: self.files.read(name) for name in DEPLOYED})
             self.files.hold({name: self.files.read(name) for name in BOOT_ORDER})
@@ -160,7 +151,7 @@ class Projection:
 
     async def agent_rests(self) -> list[Change]:
         """Record that the agent has stopped working. File changes since it began wait for a person's decision."""
-        async with self._lock:
+        async with self.lock:
             changes = await self._settle_changed()
             self.files.note_rest()
             self.files.hold({name: self.files.read(name) for name in self._hands.drift})
@@ -175,7 +166,7 @@ class Projection:
 
         ValueError if any turn of its range is already curated.
         """
-        async with self._lock:
+        async with self.lock:
             changes = await self.settle_held()
             row = await decided()
             await self._transcript.transact(lambda tx: append(tx, row, is_current=True))
@@ -183,7 +174,7 @@ class Projection:
 
     async def log_action(self, ask: Callable[[], Awaitable[AnyRecord | None]]) -> tuple[int | None, list[Change]]:
         """Settle, log and apply the action change that `ask` returns, if any. Return its number and all changes."""
-        async with self._lock:
+        async with self.lock:
             changes = await self.settle_held()
             if (record := await ask()) is None:
                 return None, changes
@@ -192,7 +183,7 @@ class Projection:
 
     async def answer(self, learning_id: int, op: Op, content: str = "") -> list[Change]:
         """Log and apply a person's answer to a learning. Raise PeerError if there is no such learning."""
-        async with self._lock:
+        async with self.lock:
             changes = await self.settle_held()
             record = answered(learning_id, await self._memory.learning(learning_id), op, content)
             await self._log_decided("learning", record, record.of.turn)
@@ -202,7 +193,7 @@ class Projection:
         """Log and apply an offer of a rule, or an event of one. Return the row's number and all changes."""
         turn = record.rule.turn if isinstance(record, Offer) else None
         row = Curation("rule", msgspec.json.encode(record).decode(), turn, turn)
-        async with self._lock:
+        async with self.lock:
             logged = await self._transcript.curations.append_event(row)
             return logged.id, await self.settle_held()
 
@@ -216,13 +207,13 @@ class Projection:
     async def retry(self, turn_id: int) -> list[Change]:
         """Let the curator try a quarantined turn again. Raise PeerError if the turn is not quarantined."""
         _, generation = await self._transcript.curations.activation()
-        async with self._lock:
+        async with self.lock:
             if not await self._transcript.quarantine.retry(turn_id, generation):
                 raise PeerError(f"Turn {turn_id} is not set aside.", code="not_found")
             return await self.settle_held()
 
     async def settle_held(self) -> list[Change]:
-        """Bring memory up to date inside `held`."""
+        """Bring memory up to date while the caller holds `lock`."""
         changes = await self._apply_all()
         if await self._hands.log():
             changes += await self._apply_all()
