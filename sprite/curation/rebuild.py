@@ -251,6 +251,7 @@ class _Reapplied(Projection):
         self.differences: list[Difference] = []
 
     async def apply(self, curation: Curation, *, cursor: int) -> effects.Change:
+        """Compare the logged decision with today's, then apply the logged one."""
         if curation.decision_json is not None:
             self.decisions += 1
             was = _words(effects.read_decision(curation.decision_json))
