@@ -65,6 +65,7 @@ def find_quote(quote: str, voices: Sequence[Voice], joined: dict[str, str]) -> t
     for text in (*wordings, *chain(*wordings.values()), *(voice.text for voice in voices)):
         if text not in joined:
             joined[text] = f" {' '.join(word.casefold() for word in _WORD.findall(text))} "
+    # Each comparison is made only if the stricter ones find nothing.
     pairs = [(voice, joined[voice.text], text) for voice in voices for text in wordings if joined[text].strip()]
     whole = (
         (voice, [range(first, first + joined[text].count(" ") - 1)])
