@@ -28,7 +28,6 @@ from sprite.log.curations import Curation
 from sprite.log.transcript import Observation, TranscriptDB, side_by_side
 from sprite.memory import decision as effects
 from sprite.memory.database import MemoryDB, open_memory
-from sprite.memory.decision import NewLearning
 from sprite.memory.files import DEPLOYED, MemoryFiles
 from sprite.memory.projection import Projection
 from sprite.protocol.shapes import RETIRED
@@ -285,7 +284,7 @@ def _changed(part: effects.Superseded | effects.Confirmed | effects.MadeOwn) -> 
 
 def _words_of(part: effects.Part) -> Iterator[str]:
     match part:
-        case NewLearning():
+        case effects.NewLearning():
             yield f"{part.type} [t{part.turn}, {part.origin}] {part.content}"
         case effects.Repeated(of, new):
             yield f"L{of} was taught again: {new.content}"

@@ -8,19 +8,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sprite.errors import PeerError
+from sprite.memory import decision as effects
 from sprite.memory.action_rows import Known, decide_action, find_learning, pass_over
-from sprite.memory.decision import (
-    VERIFIED,
-    Acted,
-    Confirmed,
-    Fold,
-    MadeOwn,
-    NewLearning,
-    Numbered,
-    Part,
-    Superseded,
-    Written,
-)
 from sprite.memory.files import CURATED, over_limit
 from sprite.memory.sections import PIN, UNPIN
 from sprite.memory.words import FORGOTTEN, content_words, said, share
@@ -56,7 +45,7 @@ def answered(learning_id: int, known: LearningRow | None, op: Op, content: str =
     return Answer(learning_id, op, Known(known.content, known.source_observation_id), content)
 
 
-def decide_change(draft: Fold) -> list[Part]:
+def decide_change(draft: effects.Fold) -> list[effects.Part]:
     """Return the decision about a change of an action or learning, or an activation. The caller rolls it back."""
     if draft.curation.kind == "action":
         decide_action(draft)
@@ -67,7 +56,7 @@ def decide_change(draft: Fold) -> list[Part]:
     return draft.parts
 
 
-def decide_answer(draft: Fold) -> None:
+def decide_answer(draft: effects.Fold) -> None:
     """Apply a person's logged answer. Record a refusal if the row is unreadable or the learning does not exist."""
     try:
         answer = msgspec.json.decode(draft.curation.response, type=Answer)
@@ -81,40 +70,42 @@ def decide_answer(draft: Fold) -> None:
     elif answer.op == "edit" and FORGOTTEN not in answer.content:
         _edit(draft, known, answer.content)
     elif answer.op != "confirm":
-        draft.put(Superseded(known.id, RETIRED))
+        draft.put(effects.Superseded(known.id, RETIRED))
         _rewrite_lines(draft, known.content, "")
         for action in draft.actions.standing_for(known.id):
-            draft.put(Acted(action=action.id, status="dismissed", by="person", note="dismissed"))
+            draft.put(effects.Acted(action=action.id, status="dismissed", by="person", note="dismissed"))
     elif known.origin != "user":
         type_ = known.proposed or known.type
-        draft.put(Confirmed(known.id, type_))
+        draft.put(effects.Confirmed(known.id, type_))
         if type_ == "PREFERENCE" and known.project is not None:
             # Preferences belong to the user, not to a project.
-            draft.put(MadeOwn(known.id))
+            draft.put(effects.MadeOwn(known.id))
 
 
-def _edit(draft: Fold, known: LearningRow, content: str) -> None:
+def _edit(draft: effects.Fold, known: LearningRow, content: str) -> None:
     """Replace a learning by the person's own words, in memory.db and in the memory files."""
     number = draft.state().numbered + 1
-    draft.put(Numbered(1))
-    new = NewLearning(
+    draft.put(effects.Numbered(1))
+    new = effects.NewLearning(
         number=number,
         created_at=draft.curation.created_at,
         type=known.proposed or known.type,
         content=content,
         said=said(content),
         origin="user",
-        confidence=VERIFIED,
+        confidence=effects.VERIFIED,
         project=known.project,
     )
     draft.put(new)
-    draft.put(Superseded(known.id, number))
+    draft.put(effects.Superseded(known.id, number))
     _rewrite_lines(draft, known.content, content)
     for action in draft.actions.standing_for(known.id):
-        draft.put(Acted(action=action.id, content=content, source_learning_id=number, by="person", note="changed"))
+        draft.put(
+            effects.Acted(action=action.id, content=content, source_learning_id=number, by="person", note="changed")
+        )
 
 
-def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
+def _rewrite_lines(draft: effects.Fold, old: str, new: str) -> None:
     """Replace the lines that rest on a learning, or remove them if `new` is empty.
 
     Pinned lines stay, and lines that say more of what another valid learning says.
@@ -136,10 +127,10 @@ def _rewrite_lines(draft: Fold, old: str, new: str) -> None:
                 lines.append(f"{line[:2]}{new}")
         changed = "\n".join(lines)
         if changed != content and not over_limit(name, changed):
-            draft.put(Written(name, changed, by="person"))
+            draft.put(effects.Written(name, changed, by="person"))
 
 
-def _is_of_another(draft: Fold, line: str, part: float) -> bool:
+def _is_of_another(draft: effects.Fold, line: str, part: float) -> bool:
     """Return whether a valid learning has a larger part of a line's words."""
     near = draft.nearest(line, NEAREST)
     return any(share(content_words(line), content_words(known.content)) > part for known in near)
