@@ -447,8 +447,7 @@ class TranscriptDB(Tables):
 
     async def observation(self, observation_id: int) -> Observation | None:
         """Return a turn, or None."""
-        rows = await self._observations("WHERE id = ?", (observation_id,))
-        return rows[0] if rows else None
+        return (await self.observations_of([observation_id])).get(observation_id)
 
     async def turn_of(self, mission_id: str) -> Observation | None:
         """Return the turn of a mission, or None if it has no observation."""
