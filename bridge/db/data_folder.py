@@ -13,6 +13,8 @@ from sprite.common import own_secrets
 from sprite.common.files import replace_file
 from sprite.common.locks import LockHeldError, held, is_held
 
+_LOCK, _ADDRESS = "bridge.lock", "address"
+
 
 class FolderTakenError(OperatorError):
     """Another bridge runs on this data folder."""
@@ -28,7 +30,7 @@ def owned(settings: Settings) -> Iterator[None]:
         try:
             settings.run.mkdir(parents=True, exist_ok=True)
             settings.run.chmod(0o700)
-            stack.enter_context(held(_lock(settings), settings.run))
+            stack.enter_context(held(settings.run / _LOCK, settings.run))
         except OSError as error:
             raise OperatorError(
                 f"The data folder {settings.data} cannot be written to ({error.strerror}). Choose another with "
@@ -44,18 +46,18 @@ def owned(settings: Settings) -> Iterator[None]:
 
 def is_taken(settings: Settings) -> bool:
     """Return whether a bridge owns the folder right now."""
-    return is_held(_lock(settings))
+    return is_held(settings.run / _LOCK)
 
 
 def write_address(run: Path, url: str) -> None:
     """Store the bridge's URL. It stays after shutdown, because commands create links offline, too."""
-    _address(run).write_text(f"{url}\n")
+    (run / _ADDRESS).write_text(f"{url}\n")
 
 
 def last_address(run: Path) -> str | None:
     """Return the bridge's last URL, or None."""
     try:
-        return _address(run).read_text().strip() or None
+        return (run / _ADDRESS).read_text().strip() or None
     except OSError:
         return None
 
@@ -70,14 +72,6 @@ def operator_token(settings: Settings) -> str:
     return token
 
 
-def _lock(settings: Settings) -> Path:
-    return settings.run / "bridge.lock"
-
-
-def _address(run: Path) -> Path:
-    return run / "address"
-
-
 log = logging.getLogger(__name__)
 
 _EXPLANATION = "# Where the Claude Code plugin finds this machine's memory. The bridge writes this when it starts."
@@ -86,8 +80,7 @@ _EXPLANATION = "# Where the Claude Code plugin finds this machine's memory. The 
 def leave(note: Path, workspace: Path, code: Path, *, takes_over: bool) -> None:
     """Write the note that tells programs on this machine where the memory is.
 
-    A note that names another existing workspace is replaced only with `takes_over`. A failed write is logged, not
-    raised.
+    A note that names another existing workspace is replaced only with `takes_over`. A failed write is only logged.
     """
     values = {"workspace": str(workspace), "python": sys.executable, "code": str(code)}
     if any("\n" in value for value in values.values()):

@@ -87,10 +87,7 @@ class Database(Protocol):
         """
 
     async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
-        """Like `write`, for rows that are only written under this key, by one writer at a time.
-
-        Work for other keys is not blocked.
-        """
+        """Like `write`, for rows that are only written under this key, by one writer of the key at a time."""
 
     async def read(self, work: Callable[[Transaction], _T]) -> _T:
         """Run a function that only reads, on one snapshot of the database; return its value."""
@@ -102,11 +99,7 @@ class Database(Protocol):
         """
 
     async def upkeep(self, sql: str, seconds: float) -> None:
-        """Run a maintenance statement of the database, with its own time limit.
-
-        It blocks no other work and may take longer than any other statement. DatabaseError also if the server cancels
-        it.
-        """
+        """Run a maintenance statement with its own time limit, beside other work. DatabaseError if it is canceled."""
 
     def listen(self, channel: str) -> AsyncGenerator[str, None]:
         """Yield the texts that others send with `db_notify`, from the first step on; never ends.
@@ -196,7 +189,7 @@ class WriteBehind(Service):
         self._unwritten: dict[str, tuple[Any, ...]] = {}
         self._noted = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._is_failing = self._is_writing = False
+        self._is_failing = False
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self.flush)
@@ -205,7 +198,7 @@ class WriteBehind(Service):
     @property
     def is_behind(self) -> bool:
         """Return whether a row is not on disk yet."""
-        return bool(self._unwritten) or self._is_writing
+        return bool(self._unwritten)
 
     def note(self, key: str, *columns: object) -> None:
         """Schedule a row (its key and other columns) for writing. Return at once."""
@@ -219,7 +212,19 @@ class WriteBehind(Service):
     async def flush(self) -> None:
         """Write all pending rows now. A failed write is retried later."""
         async with self._turn:
-            await self._write()
+            rows = dict(self._unwritten)
+            if not rows:
+                return
+            try:
+                await self._database.write(lambda tx: tx.executemany(self._statement, list(rows.values())))
+            except DatabaseError as error:
+                if not self._is_failing:
+                    # The error's text may contain a path, so only its code is logged.
+                    log.warning("%s cannot be written (%s)", self._what, error.code, extra={"count": len(rows)})
+                self._is_failing = True
+            else:
+                self._is_failing = False
+                self._unwritten = {key: row for key, row in self._unwritten.items() if rows.get(key) is not row}
 
     async def _write_on(self) -> None:
         while True:
@@ -229,23 +234,3 @@ class WriteBehind(Service):
             if self._unwritten:
                 self._noted.set()
             await asyncio.sleep(_RETRY_SECONDS if self._is_failing else _PAUSE_SECONDS)
-
-    async def _write(self) -> None:
-        rows, self._unwritten = self._unwritten, {}
-        if not rows:
-            return
-        self._is_writing = True
-        try:
-            await self._database.write(lambda tx: tx.executemany(self._statement, list(rows.values())))
-            self._is_failing = False
-        except DatabaseError as error:
-            self._unwritten = rows | self._unwritten
-            if not self._is_failing:
-                self._is_failing = True
-                # The error's text may contain a path, so only its code is logged.
-                log.warning("%s cannot be written (%s)", self._what, error.code, extra={"count": len(rows)})
-        except BaseException:
-            self._unwritten = rows | self._unwritten
-            raise
-        finally:
-            self._is_writing = False

@@ -1,7 +1,4 @@
-"""The database as a file of this bridge: bridge.db, with one writer and one reader thread.
-
-Opening the file, its pragmas and migrations are in `sprite/common/sqlite.py`, which the sprite uses, too.
-"""
+"""The database as a file of this bridge: bridge.db, with one writer and one reader thread."""
 
 import asyncio
 import os
