@@ -1,11 +1,8 @@
 """The database as a Postgres that several bridges share.
 
-It uses psycopg's blocking connections, one for each of a few threads, and no SQLAlchemy. A transaction is a short
-plain function that also runs on SQLite's thread, and its SQL is sent as written. A second query language or
-asynchronous drivers would add a layer that neither database needs.
-
-Every wait has a timeout, after which DatabaseError is raised: connecting, statements, locks and a silent server. A
-lost connection is reopened by the next use.
+It uses psycopg's blocking connections, one for each of a few threads: a transaction is a short plain function that also
+runs on SQLite's thread. Every wait has a timeout, after which DatabaseError is raised: connecting, statements, locks
+and a silent server. A lost connection is reopened by the next use.
 """
 
 import asyncio
@@ -16,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
@@ -97,19 +94,14 @@ def migrate(connection: psycopg.Connection[Any], migrations: Sequence[str]) -> N
                     "Create one for the bridge alone."
                 )
             connection.execute(_OURS)
-        _raise_version(connection, migrations)
-
-
-def _raise_version(connection: psycopg.Connection[Any], migrations: Sequence[str]) -> None:
-    version: int = connection.execute("SELECT max(version) FROM bridge_version").fetchall()[0][0]
-    if version > len(migrations):
-        raise OperatorError(
-            f"{_NAME} was written by another version of the bridge (schema {version}, this one knows "
-            f"{len(migrations)}). Use that version; the database was not changed."
-        )
-    for script in migrations[version:]:
-        connection.execute(migration(script))
-    if version < len(migrations):
+        version: int = connection.execute("SELECT max(version) FROM bridge_version").fetchall()[0][0]
+        if version > len(migrations):
+            raise OperatorError(
+                f"{_NAME} was written by another version of the bridge (schema {version}, this one knows "
+                f"{len(migrations)}). Use that version; the database was not changed."
+            )
+        for script in migrations[version:]:
+            connection.execute(migration(script))
         connection.execute("UPDATE bridge_version SET version = %s", (len(migrations),))
 
 
@@ -141,13 +133,9 @@ def explained(url: str) -> Iterator[None]:
             raise OperatorError(f"{_NAME} cannot be used. {_UNREADABLE}") from None
         raise OperatorError(f"{_NAME} cannot be used ({error.diag.message_primary}).") from error
     except psycopg.Error as error:
-        words = _words(error)
+        words = " ".join(str(error.diag.message_primary or error).split())
         said = "" if any(part in words for part in _password_parts(url)) else f" ({words})"
         raise OperatorError(f"{_NAME} cannot be used{said}. {_ADVICE}") from (error if said else None)
-
-
-def _words(error: psycopg.Error) -> str:
-    return " ".join(str(error.diag.message_primary or error).split())
 
 
 def _password_parts(url: str) -> set[str]:
@@ -186,8 +174,6 @@ SET default_transaction_isolation = 'read committed';
 """
 #: Lock until the transaction's end. Each later statement sees everything that was committed before.
 _TURN = "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))"
-#: Code of an error during commit: whether the transaction was written is unknown.
-_UNKNOWN = "08007"
 #: Codes of a server that is stopping or starting.
 _STOPPING = {"57P01", "57P02", "57P03"}
 _AWAY = "The database is unreachable."
@@ -257,10 +243,7 @@ def adapt(context: AdaptContext) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Timeouts in seconds: of a statement (including lock waits), and of a silent server.
-
-    The second also limits how long work waits for a thread.
-    """
+    """Timeouts in seconds: of a statement (and its locks), and of a silent server; also of waiting for a thread."""
 
     statement: float = 10.0
     silence: float = 15.0
@@ -292,7 +275,7 @@ class _Apart(psycopg.AsyncConnection[Any]):
         return await super().wait(gen, interval, self.silence if timeout is None else timeout)
 
 
-class _LostError(Exception):
+class _LostError(DatabaseAwayError):
     """The connection was lost, and certainly no change was written."""
 
 
@@ -314,7 +297,6 @@ class PostgresDatabase:
     """A few connections, each opened and used by its own thread; see Database."""
 
     def __init__(self, parameters: dict[str, Any], patience: Patience, threads: ThreadPoolExecutor, level: int) -> None:
-        #: Log level for outages.
         self._level = level
         self._parameters = parameters
         self._patience = patience
@@ -327,8 +309,7 @@ class PostgresDatabase:
 
     async def write(self, work: Callable[[Transaction], _T]) -> _T:
         """See Database. Uses SERIALIZABLE, and repeats after conflicts."""
-        begin = "BEGIN ISOLATION LEVEL SERIALIZABLE"
-        return await self._run(self._repeated, lambda: self._safely(lambda: self._transact(begin, work)))
+        return await self._run(lambda: self._transact("SERIALIZABLE", work))
 
     async def write_in_turn(self, key: str, work: Callable[[Transaction], _T]) -> _T:
         """See Database. Uses a lock instead of SERIALIZABLE, so it is not repeated for false conflicts."""
@@ -337,25 +318,22 @@ class PostgresDatabase:
             tx.execute(_TURN, (key,))
             return work(tx)
 
-        begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
-        return await self._run(self._repeated, lambda: self._safely(lambda: self._transact(begin, in_turn)))
+        return await self._run(lambda: self._transact("READ COMMITTED", in_turn))
 
     async def read(self, work: Callable[[Transaction], _T]) -> _T:
         """See Database."""
-        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        return await self._run(self._safely, lambda: self._transact(begin, work))
+        return await self._run(lambda: self._transact("REPEATABLE READ READ ONLY", work))
 
     async def statement(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """See Database."""
-        return await self._run(self._repeated, lambda: self._statement(statement(sql), parameters))
+        return await self._run(lambda: self._statement(statement(sql), parameters))
 
     async def listen(self, channel: str) -> AsyncGenerator[str, None]:
         """See Database. Uses a separate connection, which is reopened when it is lost."""
         is_lost = False
         while True:
             with suppress(psycopg.OperationalError, TimeoutError):
-                connection = await self._apart(quoted.SQL("LISTEN {}").format(quoted.Identifier(channel)))
-                try:
+                async with self._apart(quoted.SQL("LISTEN {}").format(quoted.Identifier(channel))) as connection:
                     if is_lost:
                         log.info("the database's channel %s is listened to again", channel)
                     is_lost = False
@@ -365,8 +343,6 @@ class PostgresDatabase:
                                 yield each.payload
                         # A dead network path is as silent as a quiet channel, so check it.
                         await connection.execute("SELECT 1")
-                finally:
-                    await connection.close()
             if not is_lost:
                 is_lost = True
                 log.warning("the database's channel %s cannot be listened to: it is away", channel)
@@ -376,28 +352,24 @@ class PostgresDatabase:
         """See Database. Uses a separate connection."""
         try:
             within = quoted.SQL("SET statement_timeout = {}").format(quoted.Literal(round(seconds * 1000)))
-            connection = await self._apart(within)
-            try:
+            async with self._apart(within) as connection:
                 connection.silence = seconds + self._patience.silence
                 await connection.execute(sql.encode())
-            finally:
-                await connection.close()
         except psycopg.Error as error:
-            raise DatabaseError(_code(error), _failure_words(error)) from error
+            raise _failure(error) from error
         except TimeoutError as error:
             raise DatabaseAwayError("08001", _AWAY) from error
 
-    async def _apart(self, first: quoted.Composed) -> _Apart:
-        """Open a new connection and run a first statement on it. Raise psycopg.Error or TimeoutError."""
-        async with asyncio.timeout(self._patience.silence):
-            connection = await _Apart.connect(**self._parameters, autocommit=True)
-            connection.silence = self._patience.silence
-            try:
+    @asynccontextmanager
+    async def _apart(self, first: quoted.Composed) -> AsyncIterator[_Apart]:
+        """Yield a new connection after a first statement on it. Raise psycopg.Error or TimeoutError."""
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(self._patience.silence):
+                connection = await _Apart.connect(**self._parameters, autocommit=True)
+                stack.push_async_callback(connection.close)
+                connection.silence = self._patience.silence
                 await connection.execute(first)
-            except BaseException:
-                await connection.close()
-                raise
-            return connection
+            yield connection
 
     async def sync(self) -> None:
         """See Database. Committed data is already on the server's disk, unless its operator chose otherwise."""
@@ -407,75 +379,64 @@ class PostgresDatabase:
         while self._open:
             self._open.pop().close()
 
-    async def _run(self, work: Callable[..., _T], *arguments: object) -> _T:
+    async def _run(self, work: Callable[[], _T]) -> _T:
         latest = time.monotonic() + self._patience.silence
 
         def errand() -> _T:
             if time.monotonic() > latest:
                 raise DatabaseAwayError("57014", f"{_AWAY} Too much work waits for it.")
-            return work(*arguments)
+            return self._repeated(work)
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, errand)
-        except psycopg.IntegrityError as error:
-            raise ConstraintError(_code(error), _failure_words(error)) from error
         except psycopg.Error as error:
-            raise DatabaseError(_code(error), _failure_words(error)) from error
-        except _LostError as error:
-            raise DatabaseAwayError("08006", f"{_AWAY} The connection was lost.") from error
+            raise _failure(error) from error
 
     # --- in a thread ---
 
-    def _repeated(self, errand: Callable[[], _T]) -> _T:
-        """Run the work and repeat it after conflicts, in which certainly no change was written."""
+    def _repeated(self, work: Callable[[], _T]) -> _T:
+        """Run the work. Repeat it after conflicts and, once, after a lost connection: then no change was written."""
+        is_lost = False
         for attempt in range(_TRIES - 1):
             try:
-                return errand()
+                return work()
+            except _LostError:
+                if is_lost:
+                    raise
+                is_lost = True
             except (SerializationFailure, DeadlockDetected):
                 time.sleep(backoff(attempt, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
-        return errand()
+        return work()
 
-    def _safely(self, errand: Callable[[], _T]) -> _T:
-        """Run the work, once more on a new connection if the old one was lost before any change was written."""
-        try:
-            return errand()
-        except _LostError:
-            return errand()
-
-    def _transact(self, begin: str, work: Callable[[Transaction], _T]) -> _T:
+    def _transact(self, isolation: str, work: Callable[[Transaction], _T]) -> _T:
         connection = self._connection()
-        try:
-            connection.execute(begin)
+        with self._rolled_back(connection, is_written=False):
+            connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
             value = work(_Statements(connection))
-        except BaseException as error:
-            self._roll_back(connection, error)
-            if connection.closed and isinstance(error, psycopg.Error):
-                raise _LostError from error
-            raise
-        self._commit(connection)
-        return value
-
-    def _commit(self, connection: _Connection) -> None:
-        try:
+        with self._rolled_back(connection):
             ended = connection.execute("COMMIT").statusmessage
-        except psycopg.Error as error:
-            self._roll_back(connection, error)
-            if connection.closed:
-                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} It is not known whether the change was written.") from error
-            raise
         if ended != "COMMIT":
             # A statement failed and its caller continued.
             raise DatabaseError("25P02", "A transaction with a failed statement was not written.")
+        return value
 
     def _statement(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
         connection = self._connection()
-        try:
+        with self._rolled_back(connection):
             cursor = connection.execute(sql, parameters)
             return cursor.fetchall() if cursor.description else []
-        except psycopg.Error as error:
+
+    @contextmanager
+    def _rolled_back(self, connection: _Connection, *, is_written: bool = True) -> Iterator[None]:
+        """Roll back if the block fails. DatabaseAwayError if the connection was lost; `is_written`: a change may be."""
+        try:
+            yield
+        except BaseException as error:
             self._roll_back(connection, error)
-            if connection.closed:
-                raise DatabaseAwayError(_UNKNOWN, f"{_AWAY} It is not known whether the change was written.") from error
+            if connection.closed and isinstance(error, psycopg.Error):
+                if not is_written:
+                    raise _LostError("08006", f"{_AWAY} The connection was lost.") from error
+                raise DatabaseAwayError("08007", f"{_AWAY} It is not known whether the change was written.") from error
             raise
 
     def _roll_back(self, connection: _Connection, error: BaseException) -> None:
@@ -492,12 +453,11 @@ class PostgresDatabase:
     def _connection(self) -> _Connection:
         """Return this thread's connection, opened if needed. Raise DatabaseAwayError."""
         connection: _Connection | None = getattr(self._own, "connection", None)
-        if connection is not None and _has_ended(connection):
+        if connection is not None:
+            if not _has_ended(connection):
+                return connection
             self._drop(connection)
-            connection = None
-        if connection is None:
-            connection = self._connect()
-        return connection
+        return self._connect()
 
     def _connect(self) -> _Connection:
         refused_at = self._refused_at
@@ -506,23 +466,19 @@ class PostgresDatabase:
         try:
             connection = connected(self._parameters, self._patience)
         except psycopg.Error as error:
-            if self._was_away(now=time.monotonic()) is None:
-                log.log(self._level, "the database is away")
+            self._note(time.monotonic(), "the database is away")
             raise DatabaseAwayError(error.sqlstate or "08001", _AWAY) from error
-        if self._was_away(now=None) is not None:
-            log.log(self._level, "the database is back")
+        self._note(None, "the database is back")
         self._open.add(connection)
         self._own.connection = connection
         return connection
 
-    def _was_away(self, *, now: float | None) -> float | None:
-        """Store since when the server is away (None: it is not), and return the value stored before.
-
-        Atomic, so that only one thread logs the change.
-        """
+    def _note(self, refused_at: float | None, words: str) -> None:
+        """Store since when the server is away (None: it is not). Of all threads, one logs the change."""
         with self._noting:
-            before, self._refused_at = self._refused_at, now
-            return before
+            if (self._refused_at is None) != (refused_at is None):
+                log.log(self._level, words)
+            self._refused_at = refused_at
 
     def _drop(self, connection: _Connection) -> None:
         self._own.connection = None
@@ -581,11 +537,8 @@ def _has_ended(connection: _Connection) -> bool:
     return bool(poll.poll(0))
 
 
-def _code(error: psycopg.Error) -> str:
+def _failure(error: psycopg.Error) -> DatabaseError:
+    """Return an error without the details, which would show the row."""
+    kind = ConstraintError if isinstance(error, psycopg.IntegrityError) else DatabaseError
     # Errors of the library itself (too few parameters) have no Postgres code.
-    return error.sqlstate or "HY000"
-
-
-def _failure_words(error: psycopg.Error) -> str:
-    # The details would show the row.
-    return error.diag.message_primary or type(error).__name__
+    return kind(error.sqlstate or "HY000", error.diag.message_primary or type(error).__name__)
