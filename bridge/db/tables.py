@@ -270,7 +270,6 @@ CREATE TABLE stored_rows (
 ) STRICT;
 CREATE INDEX stored_rows_order ON stored_rows(sprite, generation, part, number, name);
 CREATE INDEX stored_rows_older ON stored_rows(sprite, generation, replaced_by);
-CREATE INDEX stored_rows_key ON stored_rows(sprite, key_id);
 CREATE TABLE stored_chunks (
     sprite TEXT NOT NULL,
     name BLOB NOT NULL,
@@ -280,7 +279,6 @@ CREATE TABLE stored_chunks (
     sealed BLOB NOT NULL,
     PRIMARY KEY (sprite, name)
 ) STRICT;
-CREATE INDEX stored_chunks_key ON stored_chunks(sprite, key_id);
 CREATE TABLE stored_references (
     sprite TEXT NOT NULL,
     chunk BLOB NOT NULL,
