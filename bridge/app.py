@@ -122,7 +122,7 @@ async def running(
         store = await enter(open_store(settings, database))
         host, restorer = _home(settings, database, store, tokens, ownership, port, key, start_sprite)
         relay, followers = await enter(_followed(store, host, restorer, ownership, due, notices, accounts, on_death))
-        waker = Waker(relay, due, people.may_come, on_death, ownership=ownership)
+        waker = Waker(relay, due, people.may_come, on_death)
         connections = await enter(_connections(settings, database, store, relay, on_death))
         open_sockets, addresses = OpenSockets(), Addresses(settings, port)
         readiness = Readiness(lambda: not accounts.is_behind)
@@ -455,7 +455,7 @@ async def _opened(host: Host, restorer: Restorer, ownership: Ownership, due: Due
             yield
     finally:
         # The next owner of a sprite reads there whether it was at rest.
-        await due.flush()
+        await due.rows.flush()
         await ownership.give_all_back()
 
 

@@ -1,11 +1,8 @@
 """Wake each sprite at its due date, let it check its due actions, and keep it awake until that is done.
 
-The sprite alone decides what to do; waking it twice, late or in vain is harmless. So the rules are simple: a past
-date is due, and a sprite is not woken again at once. A sprite that cannot be reached, or keeps its past date, is
-woken with growing pauses. Clocks may jump, so sleeps here are short.
-
-The due dates come from each sprite's last report: in the table `waking`, and in memory for the owned ones. A killed
-bridge may lose some. Each sprite that was connected then (`is_open`) is looked at, and reports again.
+The sprite alone decides what to do; waking it twice, late or in vain is harmless. One that cannot be reached, or keeps
+its past date, is woken with growing pauses. Due dates come from each sprite's last report. A killed bridge may lose
+some; so each sprite that was connected then (`is_open`) is looked at, and reports again.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +25,7 @@ from bridge.hub.room import Observer, SpriteHub
 from bridge.providers.provider import printable
 from sprite.common.tasks import Service, TaskSet, jittered, owned_task
 from sprite.protocol.frames import ServerMessage
-from sprite.protocol.messages import Heartbeat, NextDue, ScheduleUpdate, StateSync, Status, System
+from sprite.protocol.messages import Heartbeat, ScheduleUpdate, StateSync, Status, System
 from sprite.protocol.shapes import SessionState
 
 if TYPE_CHECKING:
@@ -63,9 +60,9 @@ class DueDate:
     `is_open`: the bridge was or is connected to it, and has not seen it at rest.
     """
 
-    at: float | None
-    seen_at: float
-    is_open: bool
+    at: float | None = None
+    seen_at: float = 0.0
+    is_open: bool = False
 
 
 class DueDates(Service, Observer):
@@ -77,50 +74,32 @@ class DueDates(Service, Observer):
 
     def __init__(self, database: Database, on_death: Callable[[], None], ownership: Ownership) -> None:
         self._database = database
-        self._ownership = ownership
+        self.ownership = ownership
         self._on_death = on_death
-        self._dates: dict[str, DueDate] = {}
-        self._rows = WriteBehind(database, _KEEP, "due dates", on_death)
-        #: Sprites that were connected when the last bridge ended, however it ended.
-        self.left_open: frozenset[str] = frozenset()
+        #: By sprite.
+        self.dates: dict[str, DueDate] = {}
+        self.rows = WriteBehind(database, _KEEP, "due dates", on_death)
+        #: Sprites that were connected when the last bridge ended, however it ended, until the waker has looked at them.
+        self.left_open: set[str] = set()
         self.changed = asyncio.Event()
         #: Sprites whose rooms are open here, owned yet or not.
         self._opened: set[str] = set()
         ownership.add_listener(self._owner_changed)
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self._rows)
+        await stack.enter_async_context(self.rows)
         await stack.enter_async_context(owned_task(self._poll_on(), name="due dates", on_death=self._on_death))
-
-    @property
-    def is_behind(self) -> bool:
-        """Return whether a change is not written yet."""
-        return self._rows.is_behind
-
-    async def flush(self) -> None:
-        """Write the pending changes now, if possible."""
-        await self._rows.flush()
-
-    def dates(self) -> Mapping[str, DueDate]:
-        """Return the due dates by sprite."""
-        return self._dates
 
     def of(self, sprite: str) -> float | None:
         """Return a sprite's next wake time in Unix seconds, or None if there is none or it is unknown."""
-        date = self._dates.get(sprite)
-        return None if date is None else date.at
-
-    def take_left_open(self) -> frozenset[str]:
-        """Return the sprites that were connected when a bridge was killed. A second call returns none."""
-        left, self.left_open = self.left_open, frozenset()
-        return left
+        return self.dates.get(sprite, DueDate()).at
 
     # --- what the relay tells ---
 
     def opened(self, sprite: str) -> None:
         """Store that this sprite is connected: after a crash of the bridge, its due date is asked for again."""
         self._opened.add(sprite)
-        self._keep(sprite, replace(self._date(sprite), is_open=True))
+        self._keep(sprite, replace(self.dates.get(sprite, DueDate()), is_open=True))
 
     def closed(self, sprite: str, *, at_rest: bool) -> None:
         """Store that this sprite is not connected any more. One that is not `at_rest` is checked after the next start.
@@ -128,35 +107,28 @@ class DueDates(Service, Observer):
         The row is always written, because an earlier owner may have written its own state late.
         """
         self._opened.discard(sprite)
-        self._keep(sprite, replace(self._date(sprite), is_open=not at_rest))
-        if (date := self._dates.get(sprite)) is not None and self._ownership.holds(sprite):
-            self._note(sprite, date)
+        self._keep(sprite, replace(self.dates.get(sprite, DueDate()), is_open=not at_rest), is_new=True)
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """Store the due date that a message of the sprite reports, if it has changed."""
         if isinstance(message.payload, StateSync | Status | ScheduleUpdate):
-            at = _believed(message.payload.next_due)
-            date = self._date(sprite)
+            due = message.payload.next_due
+            at = None if due is None or not math.isfinite(due.at) else due.at
+            date = self.dates.get(sprite, DueDate())
             if not date.seen_at or date.at != at:
                 self._keep(sprite, replace(date, at=at, seen_at=time.time()))
 
-    def _date(self, sprite: str) -> DueDate:
-        return self._dates.get(sprite) or DueDate(None, 0.0, is_open=False)
-
-    def _keep(self, sprite: str, date: DueDate) -> None:
+    def _keep(self, sprite: str, date: DueDate, *, is_new: bool = False) -> None:
         # Before the sprite is owned, this bridge has no report that the next owner could use.
-        if self._ownership.holds(sprite) and date != self._dates.get(sprite):
-            self._dates[sprite] = date
-            self._note(sprite, date)
+        if self.ownership.holds(sprite) and (is_new or date != self.dates.get(sprite)):
+            self.dates[sprite] = date
+            self.rows.note(sprite, date.at, date.seen_at, int(date.is_open))
             self.changed.set()
 
-    def _note(self, sprite: str, date: DueDate) -> None:
-        self._rows.note(sprite, date.at, date.seen_at, int(date.is_open))
-
     def _owner_changed(self, sprite: str) -> None:
-        if not self._ownership.holds(sprite):
-            self._dates.pop(sprite, None)
-            self._rows.forget(sprite)
+        if not self.ownership.holds(sprite):
+            self.dates.pop(sprite, None)
+            self.rows.forget(sprite)
         elif sprite in self._opened:
             self.opened(sprite)
 
@@ -172,27 +144,21 @@ class DueDates(Service, Observer):
             await asyncio.sleep(jittered(_UNOWNED_SECONDS))
 
     async def _poll(self) -> None:
-        found = due_dates(await self._database.statement(_POLL, (_AHEAD_SECONDS,)))
-        mine = {sprite: date for sprite, date in self._dates.items() if self._ownership.holds(sprite)}
-        self.left_open = frozenset(sprite for sprite, date in found.items() if date.is_open and sprite not in mine)
-        self._dates = {sprite: replace(date, is_open=False) for sprite, date in found.items()} | mine
+        found = _due_dates(await self._database.statement(_POLL, (_AHEAD_SECONDS,)))
+        mine = {sprite: date for sprite, date in self.dates.items() if self.ownership.holds(sprite)}
+        self.left_open |= {sprite for sprite, date in found.items() if date.is_open and sprite not in mine}
+        self.dates = {sprite: replace(date, is_open=False) for sprite, date in found.items()} | mine
         self.changed.set()
 
 
 async def stored(database: Database) -> dict[str, DueDate]:
     """Return the stored due dates, by sprite."""
     rows = await database.read(lambda db: db.execute("SELECT * FROM waking ORDER BY sprite").fetchall())
-    return due_dates(rows)
+    return _due_dates(rows)
 
 
-def due_dates(rows: Iterable[Any]) -> dict[str, DueDate]:
-    """Convert rows of `waking` to due dates, by sprite."""
+def _due_dates(rows: Iterable[Any]) -> dict[str, DueDate]:
     return {row["sprite"]: DueDate(row["next_due"], row["seen_at"], is_open=bool(row["is_open"])) for row in rows}
-
-
-def _believed(due: NextDue | None) -> float | None:
-    """Return the due time that a sprite reports, or None if it is not a finite number."""
-    return None if due is None or not math.isfinite(due.at) else due.at
 
 
 Outcome = Literal["looked", "unreachable", "unanswered"]
@@ -207,12 +173,10 @@ _LONGEST_DETAIL = 200
 class Pace:
     """Timing of wakes, in seconds.
 
-    At least `apart` seconds lie between two wakes of a sprite. After each wake that changed nothing, the pause
-    doubles, up to `longest_pause`. A wake is given up after `unreachable` seconds without a connection, and after
-    `longest_hold` seconds of a silent or busy sprite. Up to `at_once` sprites start at the same time. Each of them
-    has `bringing_up` seconds before the next one may start. A sprite of another bridge is tried again after
-    `elsewhere` seconds, because that bridge may be gone. The clock is read every `look` seconds, because it may
-    jump.
+    At least `apart` seconds lie between two wakes of a sprite; after each that changed nothing the pause doubles, up to
+    `longest_pause`. A wake is given up after `unreachable` seconds without a connection, and after `longest_hold` of a
+    silent or busy one. Up to `at_once` sprites start at a time; the next may after `bringing_up`. Another bridge's is
+    tried again after `elsewhere`, because that bridge may be gone. The clock is read every `look`: it may jump.
     """
 
     look: float = 20.0
@@ -229,10 +193,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class _InVain:
-    """Number of consecutive wakes that did not change a date (Unix seconds).
-
-    The next wake is at `until` (monotonic seconds).
-    """
+    """Number of consecutive wakes that did not change a date (Unix seconds); none before `until` (monotonic)."""
 
     date: float | None
     times: int
@@ -257,7 +218,6 @@ class Waker(Service):
         may_wake: Callable[[str], Awaitable[bool]],
         on_death: Callable[[], None],
         *,
-        ownership: Ownership | None = None,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -265,10 +225,9 @@ class Waker(Service):
         self._due = due
         self._may_wake = may_wake
         self._on_death = on_death
-        self._ownership = ownership or Ownership()
+        self._ownership = due.ownership
         self._pace = pace or Pace()
         self._clock = clock
-        self._to_look_at = set[str]()
         self._slots = asyncio.Semaphore(self._pace.at_once)
         self._waking: dict[str, asyncio.Task[bool]] = {}
         #: Earliest next wake of a sprite, and of one that was woken in vain for its date.
@@ -288,7 +247,7 @@ class Waker(Service):
 
     def forget(self, sprite: str) -> None:
         """Drop a sprite whose person has lost access."""
-        self._to_look_at.discard(sprite)
+        self._due.left_open.discard(sprite)
         self._troubles.pop(sprite, None)
         if (task := self._waking.get(sprite)) is not None:
             task.cancel()
@@ -308,11 +267,10 @@ class Waker(Service):
         """Start the wakes that are due; return for how many seconds at most to wait before the next look."""
         now, monotonic = self._clock(), time.monotonic()
         soonest = self._pace.look
-        self._to_look_at |= self._due.take_left_open()
-        for sprite, date in self._due.dates().items():
+        for sprite, date in self._due.dates.items():
             if sprite in self._waking:
                 continue
-            is_wanted = sprite in self._to_look_at
+            is_wanted = sprite in self._due.left_open
             if date.at is None and not is_wanted:
                 continue
             wait = max(
@@ -360,14 +318,14 @@ class Waker(Service):
     async def _wake(self, sprite: str) -> bool:
         """Wake a sprite; return whether this bridge had the lease throughout."""
         if not await self._may_wake(sprite):
-            self._to_look_at.discard(sprite)
+            self._due.left_open.discard(sprite)
             self._postpone(sprite, self._pace.longest_pause)
             return True
         try:
             await self._ownership.own(sprite)
         except NotOwnedError:
             # Its owner wakes it; if the owner is unknown, no bridge does.
-            self._to_look_at.discard(sprite)
+            self._due.left_open.discard(sprite)
             return False
         before = self._due.of(sprite)
         outcome: Outcome = "looked"
@@ -382,7 +340,7 @@ class Waker(Service):
             outcome, trouble = "unreachable", f"could not be woken: {error}"
         except (LinkDownError, TimeoutError):
             outcome, trouble = "unanswered", "was woken for a due action, and did not finish"
-        self._to_look_at.discard(sprite)
+        self._due.left_open.discard(sprite)
         if trouble and not self._ownership.holds(sprite):
             return False
         self._judge(sprite, before, outcome, trouble)

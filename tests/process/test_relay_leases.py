@@ -155,7 +155,7 @@ async def test_due_wakeup_survives_killed_owner(
             DueDates(database, died, b) as due,
             stage(host, observers=[due], ownership=b, linger_seconds=0.1) as relay,
         ):
-            async with Waker(relay.relay, due, may, died, ownership=b) as waker:
+            async with Waker(relay.relay, due, may, died) as waker:
                 await eventually(lambda: waker.wakes["looked"] == 1, "the sprite is not checked")
             assert waker.wakes.total() == 1
         await sprite.stop()

@@ -138,7 +138,7 @@ async def test_wakeups_of_compromised_sprite_are_rate_limited(tmp_path: Path) ->
         stage.due.heard("ada", said(NextDue(1, 1.0)))
         await looked(stage, "ada")
         assert stage.sleepers.heartbeats["mallory"] == 1
-        await eventually(lambda: not stage.due.is_behind, "the due dates are not written")
+        await eventually(lambda: not stage.due.rows.is_behind, "the due dates are not written")
 
 
 async def test_frequent_due_dates_are_written_in_batches(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_frequent_due_dates_are_written_in_batches(tmp_path: Path) -> None
                 due.heard("mallory", said(NextDue(number, float(number))))
                 if number % 1000 == 0:
                     await asyncio.sleep(0)
-            await eventually(lambda: not due.is_behind, "the due dates are not written")
+            await eventually(lambda: not due.rows.is_behind, "the due dates are not written")
             after = await database.read(lambda db: db.execute("PRAGMA data_version").fetchone()[0])
         assert 0 < after - before < 50
         assert (await stored(database))["mallory"].at == 19_999.0
@@ -183,7 +183,7 @@ async def test_reported_due_date_is_stored(tmp_path: Path) -> None:
     async with open_database(tmp_path / "bridge.db") as database, DueDates(database, died, Ownership()) as due:
         due.opened("ada")
         due.heard("ada", said(NextDue(3, 1e9)))
-        await eventually(lambda: not due.is_behind, "the due date is not written")
+        await eventually(lambda: not due.rows.is_behind, "the due date is not written")
         # A new bridge finds this row after a kill.
         (date,) = (await stored(database)).values()
         assert (date.at, date.is_open) == (1e9, True)

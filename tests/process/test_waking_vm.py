@@ -100,13 +100,13 @@ async def test_sleeping_vm_runs_due_action_once(
                 answer = await room.ask(AddActionRequest(content="run `touch drawn`", due=time.time() + HOUR))
                 added = msgspec.to_builtins(answer)
                 await eventually(lambda: bridge.due.of("ada") is not None, "the bridge has no due date")
-            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the hub stays open")
+            await eventually(lambda: not bridge.due.dates["ada"].is_open, "the hub stays open")
         await vm.sleep("cold")
         await an_hour_passes(vm, added["action"]["id"])
         wakes = vm.wakes
         async with bridge_of(tmp_path, host, receiver, ahead=HOUR + 1) as bridge:
             await eventually(lambda: bridge.waker.wakes["looked"] >= 1, "the VM is not woken")
-            await eventually(lambda: not bridge.due.dates()["ada"].is_open, "the hub stays open")
+            await eventually(lambda: not bridge.due.dates["ada"].is_open, "the hub stays open")
             assert bridge.due.of("ada") is None
             (message,) = await receiver.received(1)
             assert message["kind"] == "ended"

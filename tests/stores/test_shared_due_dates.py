@@ -63,9 +63,8 @@ async def test_lookup_lists_only_unowned_sprites_due_soon(database: Database) ->
     await killed_owner(database, "owned", 60)
     async with bridge(database, "a") as (_, due):
         await due._poll()
-        assert set(due.dates()) == {"due", "soon", "open"}
-        assert due.take_left_open() == {"open"}
-        assert due.take_left_open() == set()
+        assert set(due.dates) == {"due", "soon", "open"}
+        assert due.left_open == {"open"}
 
 
 async def test_killed_owners_sprite_passes_after_lease_end(database: Database) -> None:
@@ -73,28 +72,28 @@ async def test_killed_owners_sprite_passes_after_lease_end(database: Database) -
     await killed_owner(database, "ada", 60)
     async with bridge(database, "a") as (_, due):
         await due._poll()
-        assert due.dates() == {}
+        assert due.dates == {}
         await database.statement("UPDATE leases SET expires_at = db_now()")
         due.changed.clear()
         # By its own polls, every few seconds.
-        await eventually(lambda: "ada" in due.dates(), "the sprite was not found due")
-        assert "ada" in due.take_left_open()
+        await eventually(lambda: "ada" in due.dates, "the sprite was not found due")
+        assert "ada" in due.left_open
 
 
 async def test_owner_without_news_keeps_stored_due_date(database: Database) -> None:
     await put(database, "ada", 5e9)
     async with bridge(database, "a") as (leases, due):
         due.opened("ada")
-        assert not due.is_behind
+        assert not due.rows.is_behind
         await leases.own("ada")
-        await eventually(lambda: not due.is_behind, "the due date was not stored")
+        await eventually(lambda: not due.rows.is_behind, "the due date was not stored")
         assert (await stored(database))["ada"] == DueDate(5e9, 1.0, is_open=True)
         due.closed("ada", at_rest=True)
-        await eventually(lambda: not due.is_behind, "the due date was not stored")
+        await eventually(lambda: not due.rows.is_behind, "the due date was not stored")
         assert (await stored(database))["ada"] == DueDate(5e9, 1.0, is_open=False)
         due.opened("ada")
         due.heard("ada", says(None))
-        await eventually(lambda: not due.is_behind, "the due date was not stored")
+        await eventually(lambda: not due.rows.is_behind, "the due date was not stored")
         found = (await stored(database))["ada"]
         assert (found.at, found.is_open) == (None, True)
 
@@ -104,12 +103,12 @@ async def test_bridge_without_lease_stops_writing_due_dates(database: Database) 
         await leases.own("ada")
         due.opened("ada")
         due.heard("ada", says(5e9))
-        await eventually(lambda: not due.is_behind, "the due date was not stored")
+        await eventually(lambda: not due.rows.is_behind, "the due date was not stored")
         leases.moved("ada:2")
-        assert "ada" not in due.dates()
+        assert "ada" not in due.dates
         due.heard("ada", says(6e9))
         due.closed("ada", at_rest=True)
-        assert not due.is_behind
+        assert not due.rows.is_behind
         found = (await stored(database))["ada"]
         assert (found.at, found.is_open) == (5e9, True)
 
@@ -120,9 +119,9 @@ async def test_idle_sprite_of_stopped_bridge_stays_untouched(database: Database)
         due.opened("ada")
         due.heard("ada", says(5e9))
         due.closed("ada", at_rest=True)
-        await due.flush()
+        await due.rows.flush()
         await leases.give_all_back()
         assert (await stored(database))["ada"].is_open is False
     async with bridge(database, "b") as (_, due):
         await due._poll()
-        assert due.dates() == {}
+        assert due.dates == {}
