@@ -1,12 +1,8 @@
 """Forward requests to the bridge that owns the sprite: HTTP, streamed both ways, and WebSockets.
 
-Bodies are not buffered: a slow receiver pauses the sender. Concurrent requests of one person, heads, the time to
-connect and the silence of the other bridge are limited. A request is forwarded at most once. Its body is read only
-after the other bridge accepted it.
-
-The caller is authenticated before. A signed header replaces the person's cookie or token, which never travels between
-bridges. It has the time, person, credential, expected epoch and request id, and an HMAC over them, the method, the path
-and the query. It is valid for 30 seconds, once.
+Bodies are not buffered: a slow receiver pauses the sender. A request is forwarded at most once, and its body read only
+after the other bridge accepted it. A signed header, valid once for 30 seconds, replaces the person's cookie or token,
+which never travels between bridges.
 """
 
 import asyncio
@@ -96,10 +92,7 @@ class RequestSigner:
         return {HOP: "1", _SIGNED: f"{claims}.{self._signature(method, target, claims)}"}
 
     def opened(self, method: str, target: str, headers: Mapping[str, str]) -> ForwardHeader:
-        """Check a forwarded request's signature and age, and that it is no repetition. Return its facts.
-
-        Raises HopRefusedError.
-        """
+        """Return the facts of a forwarded request. Raise HopRefusedError if it is unsigned, late or repeated."""
         claims, _, given = headers.get(_SIGNED, "").rpartition(".")
         signature = self._signature(method, target, claims)
         is_right = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), signature.encode())
@@ -159,11 +152,6 @@ _FRAMES: Final = frozenset({WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.PING, WS
 _GONE: Final = "The bridge that has your agent does not answer."
 _UNREAD: Final = "Try again in a few seconds: another bridge takes over."
 _UNSURE: Final = "What you sent may have arrived all the same."
-_CLOSED_BY_OWNER: Final[tuple[int, str]] = (
-    WSCloseCode.GOING_AWAY,
-    "The bridge that has this sprite is gone; reconnect.",
-)
-_CLOSED_BY_STOP: Final[tuple[int, str]] = (WSCloseCode.GOING_AWAY, "the bridge stops")
 _REASONS: Final = {
     "unsigned": "The bridge that has your agent does not trust this one: whoever runs the bridges must set "
     "the same BRIDGE_CLUSTER_SECRET on each.",
@@ -177,41 +165,28 @@ BEAT_SECONDS = 2.0
 _MISSED = 3
 
 
-class SilentError(Exception):
-    """The other bridge has failed too many probes."""
-
-
 class Pulses:
     """Probe other bridges during forwarded requests: `async with pulses.felt(address):`. `session` sends the probes."""
 
-    def __init__(self, session: aiohttp.ClientSession, beat_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(self, session: aiohttp.ClientSession, tasks: TaskSet, beat_seconds: float) -> None:
         self._session = session
+        self._tasks = tasks
         self._beat_seconds = beat_seconds
         #: The blocks that wait for each bridge.
         self._waiting: dict[str, set[asyncio.Timeout]] = {}
-        self._tasks = TaskSet()
-
-    async def close(self) -> None:
-        """Stop all probes."""
-        await self._tasks.close()
 
     @asynccontextmanager
     async def felt(self, address: str) -> AsyncIterator[None]:
-        """Run the block while the bridge at `address` answers probes. Raises SilentError in it after that."""
+        """Run the block while the bridge at `address` answers probes. Raises TimeoutError after that."""
         if address not in self._waiting:
             self._tasks.start(self._beat(address), "pulse")
         waiting = self._waiting.setdefault(address, set())
-        try:
-            async with asyncio.timeout(None) as until:
-                waiting.add(until)
-                try:
-                    yield
-                finally:
-                    waiting.discard(until)
-        except TimeoutError as error:
-            if until.expired():
-                raise SilentError from error
-            raise
+        async with asyncio.timeout(None) as until:
+            waiting.add(until)
+            try:
+                yield
+            finally:
+                waiting.discard(until)
 
     async def _beat(self, address: str) -> None:
         missed = 0
@@ -229,7 +204,7 @@ class Pulses:
             del self._waiting[address]
 
     async def _lives(self, address: str) -> bool:
-        with suppress(aiohttp.ClientError, OSError, TimeoutError):
+        with suppress(aiohttp.ClientError, OSError):
             async with (
                 asyncio.timeout(self._beat_seconds),
                 self._session.get(f"{address}/healthz", allow_redirects=False),
@@ -249,10 +224,7 @@ class HopError(Exception):
 
 
 class LookAgainError(HopError):
-    """The bridge that got a forwarded request does not own the sprite, or is down.
-
-    No part of the request's body was read, so a retry is safe.
-    """
+    """The other bridge does not own the sprite, or is down. The request's body was not read, so a retry is safe."""
 
 
 class _NoSocketError(Exception):
@@ -264,10 +236,7 @@ class _NoSocketError(Exception):
 
 
 class Hops(Service):
-    """Forward requests to other bridges: `async with Hops(seal) as hops:`, then `passed_on` for each request.
-
-    Without a `seal` it forwards none.
-    """
+    """Forward requests to other bridges; without a `seal`, none: `async with Hops(seal, ...) as hops:`."""
 
     def __init__(
         self,
@@ -293,8 +262,8 @@ class Hops(Service):
         self._stopping = asyncio.get_running_loop().create_future()
         self._connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS)
         stack.push_async_callback(self._connector.close)
-        self._pulses = Pulses(await stack.enter_async_context(self._session()), self._beat_seconds)
-        stack.push_async_callback(self._pulses.close)
+        session = await stack.enter_async_context(self._session())
+        self._pulses = Pulses(session, await stack.enter_async_context(TaskSet()), self._beat_seconds)
         stack.push_async_callback(self.end_all)
 
     async def end_all(self) -> None:
@@ -329,7 +298,7 @@ class Hops(Service):
         try:
             async with self._session(self._signed(request, hop)) as session:
                 response = await self._answered(passing, session, owner, headers)
-        except (aiohttp.ClientError, SilentError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError("the client has gone") from error
             if isinstance(refused := request.content.exception(), web.HTTPException):
@@ -416,7 +385,7 @@ class Hops(Service):
         await clients.prepare(request)
         transport, handler = request.transport, asyncio.current_task()
         assert handler is not None  # noqa: S101 - this is one
-        code, reason = _CLOSED_BY_OWNER
+        code, reason = int(WSCloseCode.GOING_AWAY), "The bridge that has this sprite is gone; reconnect."
         self._sockets.add(handler)
         try:
             async with TaskSet() as tasks:
@@ -424,11 +393,11 @@ class Hops(Service):
                     tasks.start(_pump(source, target, self._stall_seconds), "forwarded frames")
                     for source, target in ((clients, owners), (owners, clients))
                 ]
-                with suppress(SilentError):
+                with suppress(TimeoutError):
                     async with self._pulses.felt(owner.address):
                         await asyncio.wait({*pumps, self._stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if self._stopping.done():
-                    code, reason = _CLOSED_BY_STOP
+                    reason = "the bridge stops"
                 code, reason = next((end for pump in pumps if pump.done() and (end := pump.result())), (code, reason))
         finally:
             words = reason.encode()

@@ -1,8 +1,7 @@
 """Ownership of sprites where several bridges share a database: one lease per sprite, renewed while it is needed.
 
 The table `leases` holds the owners, by the database's clock. `LeaseBook` holds the leases that this bridge may still
-rely on, by its own clock. One statement renews all leases of a bridge. Listeners are called about each lease that is
-lost, expired or given back, and stop using the sprite at once.
+rely on, by its own clock. Listeners are called about each lost lease, and stop using the sprite at once.
 """
 
 import asyncio
@@ -133,8 +132,6 @@ _STOPPING = "This bridge is stopping; another one takes over the sprite."
 _KNOWN_SECONDS = 2.0
 #: A database that takes longer to answer counts as away.
 _ANSWER_SECONDS = 4.0
-#: Leases given back per statement.
-_AT_ONCE = 200
 #: Of an epoch.
 _DIGITS = 19
 
@@ -199,12 +196,8 @@ class Leases(Service, Ownership):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self.give_all_back)
-        for task in (
-            owned_task(self._beat_on(), name="lease beats", on_death=self._on_death),
-            owned_task(self._watch(), name="lease watch", on_death=self._on_death),
-            owned_task(self._listen(), name="lease news", on_death=self._on_death),
-        ):
-            await stack.enter_async_context(task)
+        for work, name in ((self._beat_on(), "beats"), (self._watch(), "watch"), (self._listen(), "news")):
+            await stack.enter_async_context(owned_task(work, name=f"lease {name}", on_death=self._on_death))
 
     # --- Ownership ---
 
@@ -257,10 +250,9 @@ class Leases(Service, Ownership):
     async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
         """Drop the lease `epoch`, because the sprite has seen a larger epoch.
 
-        The database may still list this bridge as the owner. Then the database is behind (new, or restored from a
-        backup), or another party has the sprite's token. In that case the next epoch is the time in seconds, which
-        counting cannot have reached, or one above the sprite's `newest` if that is larger. `newest` is capped at
-        `EPOCHS_AHEAD` from now, since no sprite would accept later epochs.
+        If the database still lists this bridge as the owner, it is behind (new, or restored from a backup), or another
+        party has the sprite's token. Then the next epoch is the time in seconds, which counting cannot have reached, or
+        one above the sprite's `newest`, at most `EPOCHS_AHEAD` from now: no sprite would accept later epochs.
         """
         if self._book.epoch(sprite) in {None, epoch} and self._book.drop(sprite):
             self._tell([sprite])
@@ -271,10 +263,7 @@ class Leases(Service, Ownership):
                 await self._ask(_OUTGROW, least, least, sprite, self.owner, epoch)
 
     def moved(self, text: str) -> None:
-        """Drop a lease that another bridge has taken, as a notification of the database reports.
-
-        The text is untrusted: every client of the database can send one.
-        """
+        """Drop a lease that another bridge has taken, as an (untrusted) notification of the database reports."""
         sprite, _, number = text.rpartition(":")
         self._known.pop(sprite, None)
         epoch = self._book.epoch(sprite)
@@ -346,8 +335,8 @@ class Leases(Service, Ownership):
             unused = self._book.unused()
             given = [sprite for sprite in given if sprite in unused or not self.holds(sprite)]
             self._tell(sprite for sprite in given if self._book.drop(sprite))
-            for some in (given[at : at + _AT_ONCE] for at in range(0, len(given), _AT_ONCE)):
-                await self._ask(_GIVE_BACK.format(", ".join("?" * len(some))), self.owner, *some)
+            if given:
+                await self._ask(_GIVE_BACK.format(", ".join("?" * len(given))), self.owner, *given)
 
     async def _watch(self) -> None:
         """Notify the listeners of each lease at the moment when it expires by the local clock."""

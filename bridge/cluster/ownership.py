@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bridge.db.database import Database, DatabaseError
 from bridge.providers.provider import HostError
@@ -55,10 +54,7 @@ class OwnedElsewhere(NotOwnedError):  # noqa: N818 - it is an answer: the caller
 
 
 class Ownership:
-    """The sprites that this bridge owns, and the owners of the others: a single bridge owns all of them.
-
-    `Leases` overrides it where several bridges share a database.
-    """
+    """The owners of sprites: a single bridge owns all. `Leases` overrides it where several share a database."""
 
     async def own(self, sprite: str) -> Lease | None:
         """Make this bridge the owner of a sprite, if it is not yet. Return its lease, None where there are no leases.
@@ -86,16 +82,10 @@ class Ownership:
         return nullcontext()
 
     def epoch(self, sprite: str) -> int | None:
-        """Return the number of this bridge's ownership, which grows with each new owner.
-
-        Return None if this bridge does not own the sprite or there are no leases.
-        """
+        """Return the number of this bridge's ownership, which grows with each new owner; None without a lease."""
 
     async def refused(self, sprite: str, epoch: int, newest: int = 0) -> None:
-        """Drop the lease `epoch`, because the sprite has seen a larger one.
-
-        `newest` is the larger epoch as reported by the sprite.
-        """
+        """Drop the lease `epoch`, because the sprite has seen a larger one and reports it as `newest`."""
 
     async def give_all_back(self) -> None:
         """Give all leases back at once and take no new ones: the bridge ends."""
@@ -150,11 +140,15 @@ class Homes:
         Raises HostError if the workspace is on another machine or the database is away.
         """
         try:
-            home = await self._home(sprite, own, claim)
+            rows = await self._database.statement(_LOOK, (sprite,))
+            if not rows and claim:
+                await self._database.statement(_CLAIM, (sprite, self._machine, str(own)))
+                rows = await self._database.statement(_LOOK, (sprite,))
         except DatabaseError as error:
             raise HostError("The database is unreachable, so it is not known where this sprite lives.") from error
-        if home is None:
+        if not rows:
             return own
+        home = rows[0]
         if home["machine"] != self._machine:
             raise HostError(
                 f"The workspace of {sprite} is on another machine ({home['machine'][:40]}). Use a bridge that "
@@ -177,10 +171,3 @@ class Homes:
             f"more. Put it back, or create {path.parent} and run `python -m bridge restore {sprite}`.",
             retryable=False,
         )
-
-    async def _home(self, sprite: str, own: Path, claim: bool) -> Any:
-        rows = await self._database.statement(_LOOK, (sprite,))
-        if not rows and claim:
-            await self._database.statement(_CLAIM, (sprite, self._machine, str(own)))
-            rows = await self._database.statement(_LOOK, (sprite,))
-        return rows[0] if rows else None

@@ -21,6 +21,7 @@ from yarl import URL
 from bridge.cluster.forward import MAX_HEAD_BYTES, PASSED, ForwardedIdentity, ForwardHeader, Pulses, RequestSigner
 from bridge.db.open import open_database
 from bridge.telemetry.logs import REQUEST_ID
+from sprite.common.tasks import TaskSet
 from tests.harness import PATIENCE
 from tests.hop_stage import SECRET, Entrance, Places, Two, bearing, door, entrance, two
 from tests.inspection import comes_to_rest, eventually
@@ -496,15 +497,16 @@ async def test_two_missed_probes_end_no_request() -> None:
         writer.write(b"no HTTP\r\n\r\n")
         writer.close()
 
-    async with await asyncio.start_server(probed, "127.0.0.1", 0) as server, aiohttp.ClientSession() as session:
-        pulses = Pulses(session, beat_seconds=0.05)
+    async with (
+        await asyncio.start_server(probed, "127.0.0.1", 0) as server,
+        aiohttp.ClientSession() as session,
+        TaskSet() as tasks,
+    ):
+        pulses = Pulses(session, tasks, 0.05)
         host, port = server.sockets[0].getsockname()
-        try:
-            async with asyncio.timeout(PATIENCE), pulses.felt(f"http://{host}:{port}"):
-                for _ in range(3):
-                    await probes.get()
-        finally:
-            await pulses.close()
+        async with asyncio.timeout(PATIENCE), pulses.felt(f"http://{host}:{port}"):
+            for _ in range(3):
+                await probes.get()
 
 
 async def test_client_disconnect_cancels_owner_request(tmp_path: Path) -> None:
