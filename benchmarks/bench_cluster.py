@@ -27,7 +27,7 @@ from bridge.auth.people import People
 from bridge.cluster.ownership import this_machine
 from bridge.config import read_keys
 from bridge.db.open import open_database
-from bridge.replicas.keys import FixedKeys
+from bridge.replicas.keys import fixed_keys
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.store import StoredRow
 from bridge.replicas.tables import DatabaseShelf
@@ -94,7 +94,7 @@ async def stored(server: Server) -> None:
             cluster(Path(folder), server, model, 1, bridges=BRIDGES[:1]) as stage,
             open_database(stage.url) as database,
         ):
-            store = SealedStore(DatabaseShelf(database), FixedKeys(read_keys(STORE_KEY)), 1 << 30)
+            store = SealedStore(DatabaseShelf(database), fixed_keys(read_keys(STORE_KEY)), 1 << 30)
             ((sprite, token),) = stage.tokens.items()
             async with stage.slots["a"].bridge.page(token=token) as page:
                 await page.link("ready")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bridge.config import read_keys
 from bridge.db.open import open_database
-from bridge.replicas.keys import FixedKeys
+from bridge.replicas.keys import fixed_keys
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.tables import DatabaseShelf
 from bridge.replicas.upkeep import verified
@@ -141,7 +141,7 @@ def no_vm_deployed_twice(vms: Vms) -> None:
 
 async def the_store_has_everything(stage: Cluster, patience: float) -> None:
     async with open_database(stage.url) as database:
-        store = SealedStore(DatabaseShelf(database), FixedKeys(read_keys(STORE_KEY)), 2**31)
+        store = SealedStore(DatabaseShelf(database), fixed_keys(read_keys(STORE_KEY)), 2**31)
         for sprite in stage.tokens:
             async with asyncio.timeout(patience):
                 while not await has_all(store, sprite, stage.workspace(sprite)):  # noqa: ASYNC110 - a bridge stores it

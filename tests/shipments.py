@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bridge.db.open import open_database
-from bridge.replicas.keys import FixedKeys, Keyring
+from bridge.replicas.keys import Keyring, fixed_keys
 from bridge.replicas.sealed_store import SealedStore
-from bridge.replicas.store import StoredRow
+from bridge.replicas.store import Position, StoredRow
 from bridge.replicas.tables import DatabaseShelf, FolderShelf
 from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow
 
@@ -47,13 +47,25 @@ def new_keys(count: int = 1) -> tuple[bytes, ...]:
 @asynccontextmanager
 async def store_at(place: Path | str, keys: Keyring | None = None, quota: int = 2**30) -> AsyncIterator[SealedStore]:
     """Open a store in files below a folder, or in the Postgres at an address."""
-    keyring = keys or FixedKeys(new_keys())
+    keyring = keys or fixed_keys(new_keys())
     if isinstance(place, str):
         async with open_database(place) as database:
             yield SealedStore(DatabaseShelf(database), keyring, quota)
     else:
         async with FolderShelf(place / "store") as shelf:
             yield SealedStore(shelf, keyring, quota)
+
+
+async def append(store: SealedStore, sprite: str, message: Shipped, after: int | None = None) -> Position:
+    """Store a batch, and wipe forgotten data from the disk."""
+    position, wipe_is_due = await store.take(sprite, message, after)
+    while wipe_is_due:
+        wipe_is_due = await store.finish_wipe(sprite)
+    return position
+
+
+async def nothing_kept(_sprite: str) -> None:
+    """Answer a replicator that there is no replica, or that there are no notices to forget."""
 
 
 async def all_rows(store: SealedStore, sprite: str, as_of: float | None = None) -> list[StoredRow]:

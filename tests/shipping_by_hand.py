@@ -15,6 +15,7 @@ from sprite.backup.archive import SCHEMAS, LeftOut, Snapshot, snapshot, walk
 from sprite.protocol.archive import PARTS, Folder, Part, to_line
 from sprite.protocol.replication import Shipped, ShippedChunk, ShippedRow
 from tests.command_line import settings_of
+from tests.shipments import append
 
 CHUNK_BYTES = 100_000
 
@@ -42,7 +43,7 @@ async def ship(store: SealedStore, sprite: str, workspace: Path) -> None:
     now: dict[tuple[str, int | str], Columns | None] = {**dict.fromkeys(gone), **found}
     rows = [ShippedRow(*key, columns, before + at) for at, (key, columns) in enumerate(now.items(), start=1)]
     sent = [ShippedChunk(sha256, base64.b64encode(piece).decode()) for sha256, piece in chunks.items()]
-    await store.append(sprite, Shipped(log, before + len(rows), rows, sent, whole=True))
+    await append(store, sprite, Shipped(log, before + len(rows), rows, sent, whole=True))
 
 
 def named(path: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bridge.config import read_keys
 from bridge.db.open import open_database
-from bridge.replicas.keys import FixedKeys
+from bridge.replicas.keys import fixed_keys
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.tables import DatabaseShelf
 from tests.cluster_people import Person
@@ -98,7 +98,7 @@ async def _offered(slot: Slot, token: str) -> None:
 async def _kept(stage: Cluster, sprite: str) -> set[int | str]:
     """Return the part of the running turn in the bridges' replica."""
     async with open_database(stage.url) as database:
-        store = SealedStore(DatabaseShelf(database), FixedKeys(read_keys(STORE_KEY)), 2**31)
+        store = SealedStore(DatabaseShelf(database), fixed_keys(read_keys(STORE_KEY)), 2**31)
         return {row.row["id"] async for row in store.rows(sprite) if row.table == "log/journal.jsonl"}
 
 

@@ -2,11 +2,12 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import pairwise
-from typing import IO, Any, BinaryIO, Final, cast
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -74,11 +75,6 @@ class LeftOut(msgspec.Struct, frozen=True):
     damaged: int = 0
     damaged_named: Sequence[str] = ()
 
-    def and_more(self, count: int, named: Sequence[str], damaged: int, damaged_named: Sequence[str]) -> "LeftOut":
-        """Return a copy with more unkept files, and with the damaged pieces."""
-        unkept = [*named, *self.named]
-        return LeftOut(self.over_limit, self.bytes, self.unkept + count, unkept, damaged, damaged_named)
-
     def names(self) -> str:
         """Return the files that a replica lacks and the number of damaged pieces as text; "" if there are none."""
         damaged = _names(self.damaged, self.damaged_named)
@@ -105,23 +101,12 @@ def _names(count: int, named: Sequence[str]) -> str:
     return "; ".join(first + ([f"{count - len(first)} more"] if count > len(first) else []))
 
 
-class _Outlet:
-    """The output stream of an archive; `taken` returns the bytes since the last call."""
-
-    def __init__(self) -> None:
-        self._held = list[bytes]()
-
-    def write(self, data: bytes) -> int:
-        """Keep the bytes until they are taken."""
-        self._held.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Do nothing, because writes are not buffered."""
-
-    def taken(self) -> bytes:
-        held, self._held = b"".join(self._held), []
-        return held
+def _taken(outlet: BytesIO) -> bytes:
+    """Return the bytes written since the last call."""
+    taken = outlet.getvalue()
+    outlet.seek(0)
+    outlet.truncate()
+    return taken
 
 
 @dataclass(slots=True)
@@ -163,10 +148,7 @@ class _Read:
             self.damaged_named.append(what)
 
     def has_place(self, path: str, size: int, content: int = 0) -> bool:
-        """Return whether the archive can have a file or folder of this path; leave it out otherwise.
-
-        `size` is its memory use.
-        """
+        """Return whether the archive can have a file or folder; leave it out otherwise. `size` is its memory use."""
         why = wire.why_not_kept(path)
         if why is None and self.size + max(content, 0) > MOST_BYTES:
             why = "it is larger than an archive can be"
@@ -187,15 +169,19 @@ class _Read:
                 del self.files[path]
                 self.leave(path, "a folder has the same name")
 
-    def count(self, size: int, *, is_held: bool) -> None:
-        """Count expected bytes, `is_held` in memory. Raise StoreError above the limits of any sprite."""
-        self.size += size
-        self.held += size if is_held else 0
-        if self.size > MOST_BYTES or self.held > MOST_HELD_BYTES:
-            raise StoreError("The replica of this agent is larger than an archive can be.")
+    def all_left_out(self) -> LeftOut:
+        """Return the files that the sprite did not ship, together with those that are left out here."""
+        unkept, named = self.left_out.unkept + self.unkept, [*self.named, *self.left_out.named]
+        damaged = sorted(self.damaged_named)
+        return LeftOut(self.left_out.over_limit, self.left_out.bytes, unkept, named, self.damaged, damaged)
 
     def take(self, table: str, line: bytes) -> None:
-        """Write a row to its temporary table. Raise StoreError if that needs disk space reserved for others."""
+        """Write a row to its temporary table. Raise StoreError above the limits of any sprite or of the disk."""
+        self.size += len(line)
+        if _KEPT[table].order != "rowid":
+            self.held += len(line)
+        if self.size > MOST_BYTES or self.held > MOST_HELD_BYTES:
+            raise StoreError("The replica of this agent is larger than an archive can be.")
         self.room -= len(line)
         if self.room < 0:
             raise StoreError(
@@ -216,46 +202,39 @@ async def archive_of(
 ) -> AsyncIterator[bytes]:
     """Yield the archive of a sprite's state at `as_of` (Unix seconds; None: the newest), in non-empty pieces.
 
-    `on_left_out` receives the left-out files before the first
-    piece: those that the sprite did not ship, and those with unusable names. `room` limits temporary bytes on disk
-    (None: the free space minus a reserve). A damaged file is left out; any other damaged row only if
-    `leaves_out_damaged`. Raise StoreError without a replica or enough disk space, DamagedError for a corrupt row.
+    `on_left_out` receives the left-out files before the first piece. `room` limits temporary bytes on disk (None: the
+    free space minus a reserve). A damaged file is left out; any other damaged row only if `leaves_out_damaged`. Raise
+    StoreError without a replica or enough disk space, DamagedError for a corrupt row.
     """
-    outlet = _Outlet()
+    outlet = BytesIO()
+    if room is None:
+        room = shutil.disk_usage(tempfile.gettempdir()).free - _LEFT_FREE_BYTES
     with ExitStack() as stack:
         # Unnamed files vanish however this process ends.
         tables: dict[str, IO[bytes]] = {path: stack.enter_context(tempfile.TemporaryFile()) for path in _KEPT}
-        read = _Read(tables, _free() if room is None else room, leaves_out_damaged)
+        read = _Read(tables, room, leaves_out_damaged)
         await _read(store, sprite, as_of, read)
         if read.schemas is None:
             raise StoreError(f"The replica of {sprite}'s agent is not complete yet, so no archive can be made from it.")
         read.part()
         await _check_files(store, sprite, read)
-        on_left_out(read.left_out.and_more(read.unkept, read.named, read.damaged, sorted(read.damaged_named)))
-        archive = stack.enter_context(wire.ArchiveWriter(cast("BinaryIO", outlet)))
+        on_left_out(read.all_left_out())
+        archive = stack.enter_context(wire.ArchiveWriter(outlet))
         for path in _KEPT:
-            for _ in _write_table(archive, path, read.tables[path]):
-                if piece := outlet.taken():
-                    yield piece
+            with archive.table(path) as rows:
+                for line in _ordered(path, read.tables[path]):
+                    if rows.add(line) and (piece := _taken(outlet)):
+                        yield piece
         for name in wire.MEMORY_FILES:
             if (kept := read.memory.get(name)) is not None:
                 archive.memory(name, kept.content.base64, kept.mode, kept.modified_ns)
-        async for _ in _write_files(archive, read, store, sprite):
-            if piece := outlet.taken():
-                yield piece
+        # Closed before the archive, also if nobody reads on.
+        async with aclosing(_write_files(archive, read, store, sprite)) as writing:
+            async for _ in writing:
+                if piece := _taken(outlet):
+                    yield piece
         archive.end(read.schemas)
-    yield outlet.taken()
-
-
-def _free() -> int:
-    return max(0, shutil.disk_usage(tempfile.gettempdir()).free - _LEFT_FREE_BYTES)
-
-
-def _write_table(archive: wire.ArchiveWriter, path: str, lines: IO[bytes]) -> Iterator[None]:
-    with archive.table(path) as rows:
-        for line in _ordered(path, lines):
-            if rows.add(line):
-                yield
+    yield _taken(outlet)
 
 
 async def _check_files(store: SealedStore, sprite: str, read: _Read) -> None:
@@ -271,41 +250,26 @@ async def _check_files(store: SealedStore, sprite: str, read: _Read) -> None:
 
 async def _check_file(store: SealedStore, sprite: str, file: _File, sizes: dict[str, int]) -> None:
     """Raise DamagedError if a chunk is damaged or missing, or the file's size differs. Note the sizes of chunks."""
-    size = 0
     for sha256 in file.chunks:
         if sha256 not in sizes:
             sizes[sha256] = len(await store.chunk(sprite, sha256))
-        size += sizes[sha256]
-        if size > file.size:
-            break
-    if size != file.size:
+    if sum(sizes[sha256] for sha256 in file.chunks) != file.size:
         raise DamagedError(f"The stored chunks of {file.path} of {sprite} do not have its {file.size} bytes.")
 
 
 async def _write_files(
     archive: wire.ArchiveWriter, read: _Read, store: SealedStore, sprite: str
-) -> AsyncIterator[None]:
+) -> AsyncGenerator[None, None]:
     for path in sorted([*read.folders, *read.files], key=lambda each: _as_walked(each, is_file=each in read.files)):
         if (file := read.files.get(path)) is None:
             archive.folder(read.folders[path])
             continue
-        async for _ in _write_file(archive, path, file, store, sprite):
-            yield
-
-
-async def _write_file(
-    archive: wire.ArchiveWriter, path: str, file: _File, store: SealedStore, sprite: str
-) -> AsyncIterator[None]:
-    with archive.file(path, file.size, file.mode, file.modified_ns) as entry:
-        for sha256 in file.chunks:
-            chunk = await store.chunk(sprite, sha256)
-            if entry.size + len(chunk) > file.size:
-                raise DamagedError(f"The stored chunks of {path} of {sprite} have more than its {file.size} bytes.")
-            for at in range(0, len(chunk), wire.CHUNK_BYTES):
-                entry.write(chunk[at : at + wire.CHUNK_BYTES])
-                yield
-    if entry.size != file.size:
-        raise DamagedError(f"The stored chunks of {path} of {sprite} have {entry.size} of its {file.size} bytes.")
+        with archive.file(path, file.size, file.mode, file.modified_ns) as entry:
+            for sha256 in file.chunks:
+                chunk = await store.chunk(sprite, sha256)
+                for at in range(0, len(chunk), wire.CHUNK_BYTES):
+                    entry.write(chunk[at : at + wire.CHUNK_BYTES])
+                    yield
 
 
 async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Read) -> None:
@@ -329,10 +293,8 @@ async def _read(store: SealedStore, sprite: str, as_of: float | None, read: _Rea
 def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
     """Check a stored row and add it to `read`, the rows for the archive. Raise ValueError for an invalid one."""
     table = stored.table
-    if (kept := _KEPT.get(table)) is not None:
-        line = msgspec.json.encode(row) + b"\n"
-        read.count(len(line), is_held=kept.order != "rowid")
-        read.take(table, line)
+    if table in _KEPT:
+        read.take(table, msgspec.json.encode(row) + b"\n")
     elif table == _MEMORY and stored.id in wire.MEMORY_FILES:
         read.memory[str(stored.id)] = msgspec.convert(row, _MemoryFile)
     elif table == _FILES:
@@ -346,8 +308,7 @@ def _take(read: _Read, stored: StoredRow, row: dict[str, Any]) -> None:
     elif table == _MANIFEST and stored.id == _SCHEMAS:
         read.schemas = msgspec.convert(row, dict[wire.DatabaseName, int])
     elif table == _MANIFEST and stored.id == _LEFT_OUT:
-        left_out = msgspec.convert(row, LeftOut)
-        read.left_out = msgspec.structs.replace(left_out, damaged=0, damaged_named=())
+        read.left_out = msgspec.convert(row, LeftOut)
 
 
 async def _whole(store: SealedStore, sprite: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Encryption keys of the store: AES-256-GCM with a key for each sprite, derived from the operator's key by HKDF-SHA256.
 
 Each ciphertext is bound to its place by associated data, so it cannot be decrypted elsewhere. Nonces are random
-96-bit values; with its own key, a sprite can encrypt 2^32 times before a collision becomes likely.
-
-Keys come from the environment, or from a file that is created at the first start. The first key seals, all unseal.
+96-bit values; with its own key, a sprite can encrypt 2^32 times before a collision becomes likely. The first of the
+operator's keys seals, all unseal.
 """
 
 import base64
@@ -11,11 +10,10 @@ import hashlib
 import os
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -66,99 +64,78 @@ def key_of_secret(secret: str) -> bytes:
     return HKDF(SHA256(), KEY_BYTES, None, b"sprite store key of a shared secret").derive(secret.encode())
 
 
-class Keyring(Protocol):
-    """Find the operator's encryption keys."""
+class Keyring:
+    """The operator's encryption keys. `load` is called when one is first needed; `source` names their place."""
+
+    def __init__(self, load: Callable[[], Sequence[bytes]], source: str) -> None:
+        self._load = load
+        self._source = source
+
+    @cached_property
+    def _keys(self) -> list[Key]:
+        return [Key(key) for key in self._load()]
 
     def current(self) -> Key:
         """Return the key for new data."""
+        return self._keys[0]
 
     def of(self, key_id: str) -> Key:
         """Return the key with this id. Raise WrongKeyError if it is missing."""
+        for key in self._keys:
+            if key.id == key_id:
+                return key
+        raise WrongKeyError(
+            f"The store is encrypted with a key (id {key_id}) that is not in {self._source}. Add that key beside the "
+            "one in use. Nothing was changed."
+        )
 
 
-class FixedKeys:
-    """Hold encryption keys from the environment."""
-
-    def __init__(self, keys: Sequence[bytes]) -> None:
-        self._keys = [Key(key) for key in keys]
-
-    def current(self) -> Key:
-        """See Keyring."""
-        return self._keys[0]
-
-    def of(self, key_id: str) -> Key:
-        """See Keyring."""
-        return _found(self._keys, key_id, "BRIDGE_STORE_KEY")
+def fixed_keys(keys: Sequence[bytes]) -> Keyring:
+    """Return the keyring of keys from the environment."""
+    return Keyring(lambda: keys, "BRIDGE_STORE_KEY")
 
 
-class KeyFile:
-    """A file of keys, the one in use first, readable only by its owner.
+def key_file(path: Path, *, makes: bool = False) -> Keyring:
+    """Return the keyring of a file that only its owner can read; `makes`: a missing file is created with a new key."""
+    return Keyring(partial(_read, path, makes=makes), str(path))
 
-    `makes`: create a missing file with a new key when it is first needed.
-    """
 
-    def __init__(self, path: Path, *, makes: bool = False) -> None:
-        self._path = path
-        self._makes = makes
-        self._keys: list[Key] = []
+def _read(path: Path, *, makes: bool) -> Sequence[bytes]:
+    if makes and not path.exists():
+        _make(path)
+    try:
+        if path.stat().st_mode & 0o077:
+            raise OperatorError(f"{path} can be read by others: chmod 600 {path}")
+        keys = read_keys(path.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        raise OperatorError(
+            f"{path} is missing, and the store is encrypted with the key in it. Restore it from your "
+            "copy, or set BRIDGE_STORE_KEY to the key. Without the key the store cannot be read."
+        ) from None
+    except OSError as error:
+        raise OperatorError(f"{path} cannot be read ({error.strerror}).") from error
+    except ValueError:
+        keys = ()
+    if not keys:
+        raise OperatorError(f"{path} contains no valid key. Restore it from your copy.")
+    return keys
 
-    def current(self) -> Key:
-        """See Keyring."""
-        self._load()
-        return self._keys[0]
 
-    def of(self, key_id: str) -> Key:
-        """See Keyring."""
-        self._load()
-        return _found(self._keys, key_id, str(self._path))
-
-    def _load(self) -> None:
-        if self._keys:
-            return
-        if self._makes and not self._path.exists():
-            self._make()
+def _make(path: Path) -> None:
+    """Write a new key atomically and durably. If two processes do it at once, the first one wins."""
+    key = base64.b64encode(secrets.token_bytes(KEY_BYTES))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".store.key.", dir=path.parent)
         try:
-            if self._path.stat().st_mode & 0o077:
-                raise OperatorError(f"{self._path} can be read by others: chmod 600 {self._path}")
-            keys = read_keys(self._path.read_text(encoding="ascii"))
-        except FileNotFoundError:
-            raise OperatorError(
-                f"{self._path} is missing, and the store is encrypted with the key in it. Restore it from your "
-                "copy, or set BRIDGE_STORE_KEY to the key. Without the key the store cannot be read."
-            ) from None
-        except OSError as error:
-            raise OperatorError(f"{self._path} cannot be read ({error.strerror}).") from error
-        except ValueError:
-            keys = ()
-        if not keys:
-            raise OperatorError(f"{self._path} contains no valid key. Restore it from your copy.")
-        self._keys = [Key(key) for key in keys]
-
-    def _make(self) -> None:
-        """Write a new key atomically and durably. If two processes do it at once, the first one wins."""
-        key = base64.b64encode(secrets.token_bytes(KEY_BYTES))
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(prefix=".store.key.", dir=self._path.parent)
-            try:
-                with os.fdopen(descriptor, "wb") as stream:
-                    stream.write(key + b"\n")
-                    stream.flush()
-                    os.fsync(descriptor)
-                with suppress(FileExistsError):
-                    os.link(name, self._path)
-            finally:
-                Path(name).unlink(missing_ok=True)
-            sync(self._path.parent)
-        except OSError as error:
-            raise OperatorError(f"{self._path} cannot be written ({error.strerror}).") from error
-
-
-def _found(keys: Sequence[Key], key_id: str, where: str) -> Key:
-    for key in keys:
-        if key.id == key_id:
-            return key
-    raise WrongKeyError(
-        f"The store is encrypted with a key (id {key_id}) that is not in {where}. Add that key beside the "
-        "one in use. Nothing was changed."
-    )
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(key + b"\n")
+                stream.flush()
+                os.fsync(descriptor)
+            with suppress(FileExistsError):
+                os.link(name, path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+        sync(path.parent)
+    except OSError as error:
+        raise OperatorError(f"{path} cannot be written ({error.strerror}).") from error

@@ -7,8 +7,8 @@ sprite's data is limited by a read rate and a quota; one that ships invalid data
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from bridge.errors import BridgeError
@@ -49,23 +49,12 @@ _AHEAD = (
     "agent itself was restored. Nothing is overwritten. Restore the agent from the store, or "
     "continue with it as it is now: python -m bridge store accept {sprite}"
 )
-
-
 _NOT_WIPED = "forgotten data may still be on the database's disk; wiping it is retried until it succeeds{why}"
-
 _AHEAD_FOR_PERSON = (
     "Your agent has less data than its replica here, or another memory: its machine was reset to an "
     "earlier day, or it was restored elsewhere. {kept} Nothing new is stored here until you choose: "
     "restore the replica, or continue with the agent as it is now."
 )
-
-
-#: Describes a sprite's replica for its person, with its time (Unix seconds), or None if there is none.
-Kept = Callable[[str], Awaitable[tuple[str, float] | None]]
-
-
-async def nothing_kept(_sprite: str) -> None:
-    """Return None, for a bridge that keeps no replicas."""
 
 
 class _RefusedError(Exception):
@@ -100,8 +89,9 @@ class Following:
     is_healing: bool = False
     #: Whether the sprite has begun to ship on this connection: it goes on until it has stopped.
     has_answered: asyncio.Event = field(default_factory=asyncio.Event)
-    #: Ends the connection, so that the next one asks.
+    #: Ends the connection, so that the next one asks; and acknowledges what was stored over it.
     interrupt: Callable[[], None] = lambda: None
+    acknowledge: Callable[[], None] = lambda: None
 
     @property
     def is_hopeful(self) -> bool:
@@ -115,36 +105,6 @@ class Following:
             self.whole_at = self.progress_at
 
 
-class _Receipts:
-    """Acknowledge stored data on one connection; after a forget, only when the disk is wiped."""
-
-    def __init__(self, connection: SpriteConnection) -> None:
-        self._connection = connection
-        self._through = 0
-        self._waits_for: asyncio.Task[None] | None = None
-        self._is_closed = False
-
-    def give(self, through: int, wiping: asyncio.Task[None] | None) -> None:
-        """Acknowledge all data up to position `through`, but only after the task `wiping`, if there is one."""
-        self._through = through
-        if wiping is None:
-            self._say()
-        elif wiping is not self._waits_for:
-            self._waits_for = wiping
-            wiping.add_done_callback(self._wiped)
-
-    def close(self) -> None:
-        """Stop acknowledging, because the connection ends."""
-        self._is_closed = True
-
-    def _wiped(self, wiping: asyncio.Task[None]) -> None:
-        if not self._is_closed and not wiping.cancelled() and wiping.exception() is None:
-            self._say()
-
-    def _say(self) -> None:
-        self._connection.write(encode(ShipAck(through=self._through)))
-
-
 class _Ear(HubListener):
     """Notice when the link to the sprite comes up, and end the current attempt to replicate when it goes down."""
 
@@ -154,38 +114,32 @@ class _Ear(HubListener):
         self._is_last = is_last
         self._room = room
         self._attempt: asyncio.Timeout | None = None
-        self._look()
+        self.changed(room.change)
 
     def changed(self, change: LinkChange) -> None:
         """Note whether the link is up. When it goes down, end the current attempt."""
         del change
-        self._look()
-        if not self.is_up.is_set() and not self._is_last():
+        if self._room.is_ready:
+            self.is_up.set()
+            return
+        self.is_up.clear()
+        if not self._is_last():
             self.interrupt()
 
-    @contextmanager
-    def held(self, attempt: asyncio.Timeout) -> Iterator[None]:
-        """End the block's `attempt` when the link goes down."""
-        self._attempt = attempt
-        try:
-            yield
-        finally:
-            self._attempt = None
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """Run the block until the link goes down; then raise TimeoutError."""
+        async with asyncio.timeout(None) as attempt:
+            self._attempt = attempt
+            try:
+                yield
+            finally:
+                self._attempt = None
 
     def interrupt(self) -> None:
         """End the current attempt, if there is one."""
         if self._attempt is not None and not self._attempt.expired():
             self._attempt.reschedule(0)
-
-    def _look(self) -> None:
-        if self._room.is_ready:
-            self.is_up.set()
-        else:
-            self.is_up.clear()
-
-
-async def _no_notices(_sprite: str) -> None:
-    """Do nothing, for a bridge without notifications."""
 
 
 class Replicator(Service, Observer):
@@ -195,20 +149,20 @@ class Replicator(Service, Observer):
         self,
         store: SealedStore,
         on_death: Callable[[], None],
-        kept: Kept = nothing_kept,
-        forget_notices: Callable[[str], Awaitable[None]] = _no_notices,
+        kept: Callable[[str], Awaitable[tuple[str, float] | None]],
+        forget_notices: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
         #: Removes what else the bridge has of a sprite's text.
         self._forget_notices = forget_notices
-        #: Returns the description of a replica for people.
+        #: Describes a sprite's replica for its person, with its time (Unix seconds); None if there is none.
         self._kept = kept
         self._on_death = on_death
         self._room_of: Callable[[str], SpriteHub | None] = lambda _: None
         self._following: dict[str, Following] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        #: Sprites with forgotten data that may still be on the disk: number of forgets, reason, and task.
         self._stopping: frozenset[str] = frozenset()
+        #: Sprites with forgotten data that may still be on the disk: number of forgets, reason, and task.
         self._forgets: dict[str, int] = {}
         self._unwiped: dict[str, str] = {}
         self._wiping: dict[str, asyncio.Task[None]] = {}
@@ -220,20 +174,15 @@ class Replicator(Service, Observer):
             # Report a missing key now.
             self._store.keyring.current()
         await stack.enter_async_context(self._tasks)
-        upkeep = owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death)
-        await stack.enter_async_context(upkeep)
-        checks = owned_task(self.checks.run(), name="store checks", on_death=self._on_death)
-        await stack.enter_async_context(checks)
+        for work, name in ((self._tidy_on(), "upkeep"), (self.checks.run(), "checks")):
+            await stack.enter_async_context(owned_task(work, name=f"store {name}", on_death=self._on_death))
 
     def follow(self, room_of: Callable[[str], SpriteHub | None]) -> None:
         """Set the function that returns a sprite's room, for sprites that are opened from now on."""
         self._room_of = room_of
 
     async def stop(self, sprites: Collection[str]) -> None:
-        """Replicate these sprites until they have stopped, even after their rooms have closed.
-
-        Return after each has begun to ship its log, or after a timeout.
-        """
+        """Replicate these sprites until they have stopped. Return once each has begun to ship its log, or timed out."""
         self._stopping = frozenset(sprites)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -246,10 +195,8 @@ class Replicator(Service, Observer):
 
     async def standing(self, sprite: str) -> Standing:
         """Return the state of a sprite's replica; wakes no machine."""
-        following, why = self._following.get(sprite), self._unwiped.get(sprite, "")
-        if following is None:
-            return await standing(self._store, sprite, why=why)
-        found = await standing(self._store, sprite, following.trouble, why)
+        following = self._following.get(sprite) or Following()
+        found = await standing(self._store, sprite, following.trouble, self._unwiped.get(sprite, ""))
         return replace(found, files_seen=time.monotonic() - following.whole_at) if following.is_whole else found
 
     # --- as an observer ---
@@ -284,11 +231,9 @@ class Replicator(Service, Observer):
             while True:
                 await ear.is_up.wait()
                 began = following.progress_at
-                attempt = asyncio.timeout(None)
                 try:
-                    async with attempt:
-                        with ear.held(attempt):
-                            await self._attempt(sprite, room, following)
+                    async with ear.attempt():
+                        await self._attempt(sprite, room, following)
                 except (LinkDownError, HostError, LinkError, OSError, TimeoutError) as error:
                     log.debug("%s is not replicated at the moment: %s", sprite, type(error).__name__)
                 except BridgeError as error:
@@ -311,9 +256,12 @@ class Replicator(Service, Observer):
         except records.StoreAheadError:
             self._trouble(sprite, following, _AHEAD.format(sprite=sprite))
             words, as_of = await self._kept(sprite) or ("", None)
+            before = await self._store.position(sprite)
             room.advise(_AHEAD_FOR_PERSON.format(kept=words), as_of)
             try:
-                await self._until_accepted(sprite)
+                # An operator may accept the sprite as it is now.
+                while (await self._store.position(sprite)).log == before.log:  # noqa: ASYNC110 - it may be said elsewhere
+                    await asyncio.sleep(_ACCEPTED_SECONDS)
             finally:
                 room.advise("")
         except records.StoreBehindError:
@@ -335,10 +283,14 @@ class Replicator(Service, Observer):
         if await self._store.wipe_is_due(sprite):
             self._wipe(sprite)
         connection = await room.beside(STORE)
-        unpacker, receipts = Unpacker(), _Receipts(connection)
+        unpacker, through = Unpacker(), 0
+
+        def acknowledge() -> None:
+            connection.write(encode(ShipAck(through=through)))
+
         try:
             after = 0 if following.is_anew else position.through
-            if position.log is not None and await self._store.ask_again(sprite, _AGAIN_SECONDS):
+            if position.log is not None and await self._store.write(sprite, lambda log: log.ask_again(_AGAIN_SECONDS)):
                 log.warning("pieces of the store of %s are damaged: it is asked to ship them again", sprite)
                 following.is_healing = True
             again = await self._store.read(sprite, SpriteLog.wanted) if following.is_healing else None
@@ -356,13 +308,16 @@ class Replicator(Service, Observer):
                 following.is_anew = False
                 if following.is_healing and shipped.whole:
                     following.is_healing = False
-                    await self._store.healed(sprite)
+                    await self._store.write(sprite, SpriteLog.recount)
                 following.moved(is_whole=shipped.whole)
-                receipts.give(shipped.through, self._wiping.get(sprite))
+                through, following.acknowledge = shipped.through, acknowledge
+                # After a forget, only once the disk is wiped.
+                if sprite not in self._wiping:
+                    acknowledge()
                 await connection.drain()
         finally:
             following.has_answered.clear()
-            receipts.close()
+            following.acknowledge = lambda: None
             await connection.close()
 
     def _wipe(self, sprite: str) -> None:
@@ -379,7 +334,7 @@ class Replicator(Service, Observer):
                 try:
                     await self._forget_notices(sprite)
                     if not await self._store.finish_wipe(sprite) and forgets == self._forgets[sprite]:
-                        return
+                        break
                 except BridgeError as error:
                     log.warning("forgotten data of %s may still be on the database's disk: %s", sprite, error)
                     self._unwiped[sprite] = str(error)
@@ -389,12 +344,8 @@ class Replicator(Service, Observer):
             # A later forget starts a new wipe.
             del self._forgets[sprite], self._wiping[sprite]
             self._unwiped.pop(sprite, None)
-
-    async def _until_accepted(self, sprite: str) -> None:
-        """Wait until an operator has accepted the sprite as it is now."""
-        before = await self._store.position(sprite)
-        while (await self._store.position(sprite)).log == before.log:  # noqa: ASYNC110 - it may be said elsewhere
-            await asyncio.sleep(_ACCEPTED_SECONDS)
+        if (following := self._following.get(sprite)) is not None:
+            following.acknowledge()
 
     def _trouble(self, sprite: str, following: Following, words: str) -> None:
         if following.trouble != words:
@@ -455,7 +406,9 @@ async def standing(store: SealedStore, sprite: str, trouble: str = "", why: str 
     """Return the state of a replica, replicated or not; `why` explains why forgotten data could not be wiped."""
     try:
         # While a new generation is incomplete, the earlier one is the newest state.
-        followed, position, wipe_is_due, health = await store.standing(sprite)
+        followed, position, wipe_is_due, health = await store.read(
+            sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0, log.health())
+        )
         if not trouble and wipe_is_due:
             trouble = _NOT_WIPED.format(why=f" ({why})" if why else "")
         # New data is not stored while there is trouble.

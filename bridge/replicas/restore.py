@@ -9,7 +9,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -19,10 +19,11 @@ from typing import Final, Literal
 import msgspec
 
 from bridge.cluster.ownership import NotOwnedError, OwnedElsewhere, Ownership
-from bridge.db.database import Database, DatabaseError, Transaction, in_transaction
+from bridge.db.database import Database, DatabaseError
 from bridge.providers.provider import Host, HostError, MachineGoneError, Report, checked_name, with_first
 from bridge.replicas.archive import LeftOut, archive_of
 from bridge.replicas.sealed_store import SealedStore
+from bridge.replicas.sprite_log import SpriteLog
 from bridge.replicas.store import StoreError
 from sprite.common.tasks import Service, TaskSet
 from sprite.protocol.archive import MANIFEST, Manifest
@@ -51,7 +52,7 @@ class LostSprites:
 
     async def kept_at(self, sprite: str) -> float | None:
         """Return the time of the replica (Unix seconds), None if there is none. Raise StoreError or DatabaseError."""
-        return (await self._store.newest(sprite)).at
+        return (await self._store.read(sprite, SpriteLog.newest)).at
 
     async def refuse(self, sprite: str, is_there: bool) -> None:
         """Raise MachineGoneError if the sprite must be restored first."""
@@ -71,28 +72,22 @@ class LostSprites:
 
     async def is_begun(self, sprite: str) -> bool:
         """Return whether a restore has moved the earlier sprite away and not finished."""
-        sql = "SELECT 1 AS found FROM restores WHERE sprite = ?"
-        return await self._database.read(lambda tx: tx.execute(sql, (sprite,)).fetchone() is not None)
+        return bool(await self._database.statement("SELECT 1 AS found FROM restores WHERE sprite = ?", (sprite,)))
 
-    @in_transaction
-    def begin(self, tx: Transaction, sprite: str) -> None:
+    async def begin(self, sprite: str) -> None:
         """Record that a restore began, so the sprite must not be used before `end`."""
-        tx.execute(
-            "INSERT INTO restores(sprite, begun_at) VALUES (?, db_now()) ON CONFLICT (sprite) DO NOTHING", (sprite,)
-        )
+        sql = "INSERT INTO restores(sprite, begun_at) VALUES (?, db_now()) ON CONFLICT (sprite) DO NOTHING"
+        await self._database.statement(sql, (sprite,))
 
-    @in_transaction
-    def end(self, tx: Transaction, sprite: str) -> None:
+    async def end(self, sprite: str) -> None:
         """Record that the sprite's restore has finished."""
-        tx.execute("DELETE FROM restores WHERE sprite = ?", (sprite,))
+        await self._database.statement("DELETE FROM restores WHERE sprite = ?", (sprite,))
 
 
 log = logging.getLogger(__name__)
 
 _TURNS: Final = "log/observations.jsonl"
 _PREFIX: Final = "restore-"
-
-
 #: Adds a line to the audit log: actor, action, subject, and details.
 Note = Callable[..., Awaitable[None]]
 
@@ -155,10 +150,7 @@ class Restorer(Service):
         await stack.enter_async_context(self._tasks)
 
     async def go_on(self, sprite: str) -> str:
-        """Accept the sprite as it is and replicate it from the beginning. Raise StoreError.
-
-        The earlier replica stays as an older version.
-        """
+        """Accept the sprite as it is and replicate it from the beginning. Raise StoreError."""
         await self._note(sprite, "store accept", sprite)
         await self._store.accept(sprite)
         return (
@@ -171,9 +163,9 @@ class Restorer(Service):
         sprite: str,
         as_of: float | None,
         report: Report,
-        on_left_out: Callable[[LeftOut], None] = lambda _: None,
+        on_left_out: Callable[[LeftOut], None],
         *,
-        leaves_out_damaged: bool = False,
+        leaves_out_damaged: bool,
     ) -> AsyncIterator[bytes]:
         """Return the replica as an archive, and report its time. StoreError before the first bytes if there is none."""
         at = await self.kept_at(sprite)
@@ -207,14 +199,12 @@ class Restorer(Service):
         self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event
     ) -> Restored | StoreError | HostError:
         """Return the result or the refusal; a refusal is no failure of the task."""
-        outcome: Restored | StoreError | HostError
         try:
-            outcome = await self._restore(sprite, asked, report, begun)
+            return await self._restore(sprite, asked, report, begun)
         except (StoreError, HostError) as error:
-            outcome = error
+            return error
         except DatabaseError as error:
-            outcome = StoreError(f"The database could not be used: {error}")
-        return outcome
+            return StoreError(f"The database could not be used: {error}")
 
     async def _restore(self, sprite: str, asked: Asked, report: Report, begun: asyncio.Event) -> Restored:
         left_out = list[LeftOut]()
@@ -227,7 +217,7 @@ class Restorer(Service):
         begun.set()
         await self.losses.end(sprite)
         log.info("restored", extra={"sprite": sprite})
-        turns = _turns(manifest)
+        turns = next((table.rows for table in manifest.tables if table.path == _TURNS), 0)
         kept = f"The earlier workspace is in {aside}." if aside else ""
         restored = (
             f"{sprite}'s agent is restored, with {counted(turns, 'turn')} and {counted(len(manifest.files), 'file')}."
@@ -237,9 +227,10 @@ class Restorer(Service):
     async def _begin(self, sprite: str, asked: Asked, begun: asyncio.Event) -> None:
         if begun.is_set():
             return
-        said = {"over": "yes" if asked.over else ""}
-        said["as_of"] = "" if asked.as_of is None else moment(asked.as_of)
-        await self._note(asked.actor, "restore", sprite, **{key: value for key, value in said.items() if value})
+        said = {"over": "yes"} if asked.over else {}
+        if asked.as_of is not None:
+            said["as_of"] = moment(asked.as_of)
+        await self._note(asked.actor, "restore", sprite, **said)
         # A restored sprite ships everything again; so does the earlier one, if the restore fails.
         await self._store.accept(sprite)
         begun.set()
@@ -252,29 +243,19 @@ class Restorer(Service):
     ) -> AsyncIterator[tuple[Path, Manifest]]:
         """Yield the replica as a temporary file, readable only by this user."""
         chunks = await self.export(sprite, asked.as_of, report, on_left_out, leaves_out_damaged=asked.leave_out_damaged)
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".zip", dir=self._folder)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        path = Path(name)
-        try:
-            yield path, await self._write(descriptor, path, chunks)
-        finally:
-            path.unlink(missing_ok=True)
-
-    async def _write(self, descriptor: int, path: Path, chunks: AsyncIterator[bytes]) -> Manifest:
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                async for chunk in chunks:
-                    await asyncio.to_thread(stream.write, chunk)
-            with zipfile.ZipFile(path) as archive:
-                return msgspec.json.decode(archive.read(MANIFEST), type=Manifest)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> StoreError:
-        return StoreError(f"The archive cannot be written to {self._folder} ({error.strerror}).")
+        with ExitStack() as stack:
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".zip", dir=self._folder)
+                stack.callback(Path(name).unlink, missing_ok=True)
+                with os.fdopen(descriptor, "wb") as stream:
+                    async for chunk in chunks:
+                        await asyncio.to_thread(stream.write, chunk)
+                with zipfile.ZipFile(name) as archive:
+                    manifest = msgspec.json.decode(archive.read(MANIFEST), type=Manifest)
+            except OSError as error:
+                raise StoreError(f"The archive cannot be written to {self._folder} ({error.strerror}).") from error
+            yield Path(name), manifest
 
     async def kept_at(self, sprite: str) -> float:
         """Return the time of the replica. Raise StoreError if there is none."""
@@ -293,10 +274,6 @@ class Restorer(Service):
             f"{sprite}'s agent exists. The replica has {counted(kept, 'turn')}; a restore would lose everything newer. "
             f"{asked.advice}"
         )
-
-
-def _turns(manifest: Manifest) -> int:
-    return next((table.rows for table in manifest.tables if table.path == _TURNS), 0)
 
 
 Source = Literal["machine", "store"]
@@ -331,18 +308,23 @@ async def exported(
     sprite, the replica is used, or HostError raised if the machine was asked for or there is no replica.
     """
     kept_at = await restorer.losses.kept_at(checked_name(sprite))
+
+    async def of_store() -> Exported:
+        left_out = [LeftOut()]
+        chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leave_out_damaged)
+        first = await anext(chunks, b"")
+        return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
+
     if source == "store" or as_of is not None:
-        return await _of_store(restorer, sprite, report, as_of, kept_at, leave_out_damaged)
+        return await of_store()
     try:
         await ownership.own(sprite)
-    except OwnedElsewhere as error:
-        if source == "machine" or kept_at is None:
-            raise HostError(error.for_operators) from error
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
     except NotOwnedError as error:
-        raise HostError(str(error)) from error
+        if source == "machine" or kept_at is None or not isinstance(error, OwnedElsewhere):
+            raise HostError(error.for_operators) from error
+        return await of_store()
     if source is None and kept_at is not None and (await host.state(sprite)).state in _NOT_AWAKE:
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
+        return await of_store()
     try:
         chunks = await host.export(sprite, report)
         return Exported(with_first(await anext(chunks, b""), chunks))
@@ -350,18 +332,4 @@ async def exported(
         if source is not None or kept_at is None:
             raise
         report("connecting", f"The machine returned no archive. {error}")
-        return await _of_store(restorer, sprite, report, None, kept_at, leave_out_damaged)
-
-
-async def _of_store(
-    restorer: Restorer,
-    sprite: str,
-    report: Report,
-    as_of: float | None,
-    kept_at: float | None,
-    leaves_out_damaged: bool,
-) -> Exported:
-    left_out = [LeftOut()]
-    chunks = await restorer.export(sprite, as_of, report, left_out.append, leaves_out_damaged=leaves_out_damaged)
-    first = await anext(chunks, b"")
-    return Exported(with_first(first, chunks), kept_at if as_of is None else as_of, left_out[-1])
+        return await of_store()

@@ -1,7 +1,4 @@
-"""The encrypted store of replicas, with the versions of a month. `store.py` has its records.
-
-Owns the timing of storage and expiry; `sprite_log.py` has the tables, a shelf holds them.
-"""
+"""The encrypted store of replicas, and when its versions expire. `sprite_log.py` has the SQL, a shelf the tables."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,8 +9,8 @@ from typing import TypeVar
 from bridge.config import Settings
 from bridge.db.database import Database, Transaction
 from bridge.replicas import store
-from bridge.replicas.keys import FixedKeys, KeyFile, Keyring, key_of_secret
-from bridge.replicas.sprite_log import START, Cursor, SpriteLog, View
+from bridge.replicas.keys import Keyring, fixed_keys, key_file, key_of_secret
+from bridge.replicas.sprite_log import START, Cursor, SpriteLog
 from bridge.replicas.tables import DatabaseShelf, FolderShelf, Shelf
 from sprite.protocol.replication import Shipped
 
@@ -32,10 +29,7 @@ _QUOTA = 4096 * 2**20
 
 
 class SealedStore:
-    """Store encrypted replicas by sprite. Methods may raise StoreError, or DatabaseError if disk or server fails.
-
-    `quota` is each sprite's limit in bytes.
-    """
+    """Store encrypted replicas; `quota` is a sprite's limit in bytes. Methods may raise StoreError or DatabaseError."""
 
     def __init__(self, shelf: Shelf, keyring: Keyring, quota: int = _QUOTA) -> None:
         self.shelf = shelf
@@ -46,27 +40,12 @@ class SealedStore:
         """Return the position of the sprite's replica; an empty one for an unknown sprite."""
         return await self.read(sprite, SpriteLog.position)
 
-    async def newest(self, sprite: str) -> store.Position:
-        """Return the position of the state that `rows` reads: the earlier one while a new generation is incomplete."""
-        return await self.read(sprite, SpriteLog.newest)
-
-    async def standing(self, sprite: str) -> tuple[store.Position, store.Position, bool, store.Health]:
-        """Return `position`, `newest`, `wipe_is_due` and `health` in one transaction."""
-        return await self.read(sprite, lambda log: (log.position(), log.newest(), log.wipes_due() > 0, log.health()))
-
-    async def append(self, sprite: str, shipped: Shipped, after: int | None = None) -> store.Position:
+    async def take(self, sprite: str, shipped: Shipped, after: int | None = None) -> tuple[store.Position, bool]:
         """Store a batch durably and atomically, skipping rows that are already stored.
 
-        `after` is the position that it continues from, if known; StoreError if the store is not that far. Returns after
-        forgotten data is wiped from the disk.
+        `after` is the position that it continues from, if known; StoreError if the store is not that far. Also return
+        whether forgotten data may still be on the disk: then call `finish_wipe`.
         """
-        position, wipe_is_due = await self.take(sprite, shipped, after)
-        while wipe_is_due:
-            wipe_is_due = await self.finish_wipe(sprite)
-        return position
-
-    async def take(self, sprite: str, shipped: Shipped, after: int | None = None) -> tuple[store.Position, bool]:
-        """Store like `append`; also return whether forgotten data may still be on the disk: then call `finish_wipe`."""
         # Checking many small rows takes a while; a thread keeps the event loop free.
         shipment = await asyncio.to_thread(store.checked, shipped)
         if shipment.forgotten:
@@ -81,14 +60,11 @@ class SealedStore:
     ) -> AsyncIterator[store.StoredRow]:
         """Yield every row, by table, then by id (numbers in order, texts unordered).
 
-        With `as_of`, read the last complete state up to that time; raise StoreError if there is none. Without
-        it, read the newest state, even if the sprite had more to ship. Writes during the iteration are not
-        seen. After a forget, earlier states cannot be read.
-
-        A damaged row raises DamagedError. If `on_damaged` is given, it is called with the table and the error
-        instead, and the row is left out.
+        With `as_of`, read the last complete state up to that time; raise StoreError if there is none. Without it, read
+        the newest state, even if the sprite had more to ship. Writes during the iteration are not seen. A damaged row
+        raises DamagedError; if `on_damaged` is given, it gets the table and the error, and the row is left out.
         """
-        view = await self.read(sprite, lambda log: _view(log, sprite, as_of))
+        view = await self.read(sprite, lambda log: log.view(as_of))
         after: Cursor | None = START
         while after is not None:
             page = await self.read(sprite, lambda log, after=after: log.page(view, after))  # type: ignore[misc]
@@ -102,7 +78,7 @@ class SealedStore:
 
     async def count(self, sprite: str, table: str, as_of: float | None = None) -> int:
         """Return the number of rows of a table, now or at a moment. Raise StoreError as `rows` does."""
-        return await self.read(sprite, lambda log: log.count(_view(log, sprite, as_of), table))
+        return await self.read(sprite, lambda log: log.count(log.view(as_of), table))
 
     async def chunk(self, sprite: str, sha256: str) -> bytes:
         """Return the bytes with this SHA-256 (hex). Raise DamagedError if they are missing or corrupt."""
@@ -127,49 +103,24 @@ class SealedStore:
 
     async def tidy(self, sprite: str) -> None:
         """Delete expired data: older versions, and unreferenced chunks."""
-
-        def drop(log: SpriteLog) -> None:
-            log.drop_older(VERSIONS_SECONDS)
-            log.drop_unused_chunks(UNUSED_CHUNK_SECONDS)
-
-        await self.write(sprite, drop)
-
-    # --- checks ---
-
-    async def healed(self, sprite: str) -> None:
-        """Record that the sprite has sent the damaged pieces again, and let the next check begin at once."""
-
-        def end(log: SpriteLog) -> None:
-            log.recount()
-            log.recheck()
-
-        await self.write(sprite, end)
-
-    async def health(self, sprite: str) -> store.Health:
-        """Return the result of the last check."""
-        return await self.read(sprite, SpriteLog.health)
-
-    async def ask_again(self, sprite: str, pause: float) -> bool:
-        """See SpriteLog."""
-        if not (await self.health(sprite)).damaged:
-            return False
-        return await self.write(sprite, lambda log: log.ask_again(pause))
+        await self.write(sprite, lambda log: log.drop_expired(VERSIONS_SECONDS, UNUSED_CHUNK_SECONDS))
 
     async def _forget_in_steps(self, sprite: str, shipment: store.Shipment, after: int | None) -> None:
         """Do the large part of a forget in short transactions; the message's own transaction completes it.
 
-        After an interruption the sprite, which got no acknowledgement, sends it again. Raise StoreError as `_store`
-        does.
+        After an interruption the sprite, which got no acknowledgement, sends it again.
         """
         through = shipment.forgotten
         # Reject an invalid message before any change.
         named = await self.read(sprite, partial(_named, shipment))
         generation = await self.write(sprite, lambda log: _begin_forget(log, shipment, after))
-        is_more = generation > 0
-        while is_more:
-            is_more = await self.write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE))
-        if generation:
-            for table, some in store.in_pieces(named, _FORGOTTEN_AT_ONCE):
+        if not generation:
+            return
+        while await self.write(sprite, lambda log: log.forget_some(generation, through, _FORGOTTEN_AT_ONCE)):
+            pass
+        for table, ids in named:
+            for at in range(0, len(ids), _FORGOTTEN_AT_ONCE):
+                some = ids[at : at + _FORGOTTEN_AT_ONCE]
                 doom = partial(SpriteLog.doom, generation=generation, through=through, table=table, ids=some)
                 await self.write(sprite, doom)
 
@@ -196,8 +147,7 @@ class SealedStore:
         """Delete older data if the quota is exceeded. Raise StoreFullError if that is not enough."""
         if not (shipment.rows or shipment.chunks) or log.size() <= self._quota:
             return
-        log.drop_older(_SHORT_OF_ROOM_SECONDS)
-        log.drop_unused_chunks(_SHORT_OF_ROOM_SECONDS)
+        log.drop_expired(_SHORT_OF_ROOM_SECONDS, _SHORT_OF_ROOM_SECONDS)
         # A forget ships the rest of its rows; it must not wait for space.
         if log.size() > self._quota + (self._quota // 10 if shipment.forgotten else 0):
             raise store.StoreFullError(f"The sprite has used up its {self._quota >> 20} MiB in the store.")
@@ -261,21 +211,9 @@ def _begin_forget(log: SpriteLog, shipment: store.Shipment, after: int | None) -
     return generation
 
 
-def _view(log: SpriteLog, sprite: str, as_of: float | None) -> View:
-    """Return the newest state, or that of a time. Raise StoreError if there is none."""
-    view = log.view(as_of)
-    if view is None:
-        then = "" if as_of is None else " of that time, or of before"
-        raise store.StoreError(f"Nothing{then} is stored of {sprite}.")
-    return view
-
-
 @asynccontextmanager
 async def open_store(settings: Settings, database: Database | None) -> AsyncIterator[SealedStore]:
-    """Open the store in the shared database or, without one, in the data folder.
-
-    A missing key file is noticed only when it is first needed.
-    """
+    """Open the store in the shared database or, without one, in the data folder."""
     async with AsyncExitStack() as stack:
         shelf: Shelf
         if settings.database_url is not None and database is not None:
@@ -286,12 +224,9 @@ async def open_store(settings: Settings, database: Database | None) -> AsyncIter
         if settings.database_url is not None and settings.cluster_secret is not None:
             # Bridges of one cluster share a key, even if none was configured.
             fixed.append(key_of_secret(settings.cluster_secret))
-        if fixed:
-            yield SealedStore(shelf, FixedKeys(fixed))
-            return
         # The file is created when first needed, unless something was sealed with a key that is missing.
-        makes = not settings.store_key.exists() and not await _has_sealed(shelf)
-        yield SealedStore(shelf, KeyFile(settings.store_key, makes=makes))
+        makes = not fixed and not settings.store_key.exists() and not await _has_sealed(shelf)
+        yield SealedStore(shelf, fixed_keys(fixed) if fixed else key_file(settings.store_key, makes=makes))
 
 
 async def _has_sealed(shelf: Shelf) -> bool:

@@ -1,17 +1,13 @@
 """One sprite's replicated log in the tables of a store, inside one transaction: versions of rows, chunks, moments.
 
-A version is valid from its position (`since`) until that of the next one (`replaced_by`), so the state at any
-position can be read. A *moment* is a position at which the replica was complete, and its time.
-
-Without the key, a reader of the tables learns the number, time and length of the pieces. Names of rows and chunks are
-keyed hashes under the sprite's own secret, which is stored encrypted. Each piece is bound to its place, so pieces
-cannot be exchanged. A census counts the rows and sums the keyed hashes of their places, so a check notices a missing
-row. Only the living sprite can notice a rollback of all tables.
+A version is valid from its position (`since`) until that of the next one (`replaced_by`). A *moment* is a position at
+which the replica was complete, and its time. A census counts the rows and sums the keyed hashes of their places, so a
+check notices a missing row. docs/replicas.md says what a reader of the tables learns without the key.
 """
 
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +21,8 @@ from sprite.protocol.replication import Lacks
 from sprite.protocol.shapes import LARGEST_ID
 
 _SECRET_BYTES = 32
+#: The ciphertext of the secret is bound to it, as those of rows and chunks are to theirs.
+_SECRET_PLACE = b'["secret"]'
 #: Disk overhead of a row or chunk beside its ciphertext: names and indexes.
 PIECE_BYTES = 300
 _PAGE_ROWS = 200
@@ -42,6 +40,12 @@ _UNNAMED = (
     "NOT EXISTS (SELECT 1 FROM stored_references AS r WHERE r.sprite = stored_chunks.sprite "
     "AND r.chunk = stored_chunks.name)"
 )
+ROWS, CHUNKS = "stored_rows", "stored_chunks"
+#: The key columns of the tables of sealed pieces, after the sprite.
+KEYS = {ROWS: ("generation", "part", "name", "position"), CHUNKS: ("name",)}
+_SPOT = ", ".join(KEYS[ROWS])
+#: Versions that a forget of the generation and position deletes.
+_FORGOTTEN = "(generation < ? OR (position < ? AND (replaced_by IS NOT NULL OR is_gone = 1)))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +111,12 @@ class SpriteLog:
         return generation
 
     def move(self, generation: int, log: str, through: int, *, is_whole: bool, has_changed: bool) -> None:
-        """Record that the replica has the log up to `through`; `has_changed`: a row was added or removed.
-
-        `is_whole`: the sprite has nothing more to ship.
-        """
-        self._grow(self._grown)
-        self._grown = 0
+        """Record that the replica has the log up to `through`; `is_whole`: the sprite has nothing more to ship."""
         self._tx.execute(
-            "UPDATE stored_positions SET log = ?, through = ?, at = db_now() WHERE sprite = ? AND generation = ?",
-            (log, through, self._sprite, generation),
+            "UPDATE stored_positions SET log = ?, through = ?, at = db_now(), "
+            "changed_through = coalesce(?, changed_through) WHERE sprite = ? AND generation = ?",
+            (log, through, through if has_changed else None, self._sprite, generation),
         )
-        if has_changed:
-            self._tx.execute(
-                "UPDATE stored_positions SET changed_through = through WHERE sprite = ? AND generation = ?",
-                (self._sprite, generation),
-            )
         if not is_whole:
             return
         self._tx.execute(
@@ -130,28 +125,16 @@ class SpriteLog:
             (self._sprite, generation),
         )
         # Without changes the state of the last moment is still current, so an idle sprite costs no new row.
-        if self._has_moment(generation):
-            return
         self._tx.execute(
-            "INSERT INTO stored_moments(sprite, generation, through, at) VALUES (?, ?, ?, db_now()) "
-            "ON CONFLICT (sprite, generation, through) DO NOTHING",
-            (self._sprite, generation, through),
-        )
-
-    def _has_moment(self, generation: int) -> bool:
-        found = self._tx.execute(
-            "SELECT 1 AS found FROM stored_moments AS m JOIN stored_positions AS p "
-            "ON p.sprite = m.sprite AND p.generation = m.generation AND m.through >= p.changed_through "
-            "WHERE m.sprite = ? AND m.generation = ? LIMIT 1",
+            "INSERT INTO stored_moments(sprite, generation, through, at) "
+            "SELECT sprite, generation, through, db_now() FROM stored_positions AS p "
+            "WHERE sprite = ? AND generation = ? AND NOT EXISTS (SELECT 1 FROM stored_moments AS m "
+            "WHERE m.sprite = p.sprite AND m.generation = p.generation AND m.through >= p.changed_through)",
             (self._sprite, generation),
         )
-        return found.fetchone() is not None
 
-    def view(self, as_of: float | None) -> View | None:
-        """Return the newest state, or that of a time, or None if there is none.
-
-        A new generation replaces the one before once it is complete.
-        """
+    def view(self, as_of: float | None) -> View:
+        """Return the newest state, or that of a time. Raise StoreError if there is none."""
         if as_of is None:
             found = self._read()
         else:
@@ -160,13 +143,13 @@ class SpriteLog:
                 "ORDER BY generation DESC, through DESC LIMIT 1",
                 as_of,
             )
-        return None if found is None else View(found["generation"], found["through"])
+        if found is None:
+            then = "" if as_of is None else " of that time, or of before"
+            raise store.StoreError(f"Nothing{then} is stored of {self._sprite}.")
+        return View(found["generation"], found["through"])
 
     def _read(self) -> Any:
-        """Return the positions of the generation that readers get, None without a replica.
-
-        That is the newest complete generation, or the newest one if none is complete.
-        """
+        """Return the positions of the newest complete generation, or of the newest one if none is complete."""
         return self._one(
             "SELECT * FROM stored_positions WHERE sprite = ? AND log IS NOT NULL "
             "ORDER BY CASE WHEN whole_at IS NULL THEN 1 ELSE 0 END, generation DESC LIMIT 1"
@@ -182,15 +165,14 @@ class SpriteLog:
             return
         key = self._keyring.current()
         sealed = key.seal(self._sprite, chunk_place(name), content)
-        if found is not None:
-            sql = "UPDATE stored_chunks SET is_damaged = 0, key_id = ?, sealed = ? WHERE sprite = ? AND name = ?"
-            self._tx.execute(sql, (key.id, sealed, self._sprite, name))
-            return
         self._tx.execute(
-            "INSERT INTO stored_chunks(sprite, name, unused_since, key_id, sealed) VALUES (?, ?, db_now(), ?, ?)",
+            "INSERT INTO stored_chunks(sprite, name, unused_since, key_id, sealed) VALUES (?, ?, db_now(), ?, ?) "
+            "ON CONFLICT (sprite, name) DO UPDATE SET "
+            "is_damaged = 0, key_id = excluded.key_id, sealed = excluded.sealed",
             (self._sprite, name, key.id, sealed),
         )
-        self._grown += len(sealed) + PIECE_BYTES
+        if found is None:
+            self._grown += len(sealed) + PIECE_BYTES
 
     def add_row(self, generation: int, row: store.Row) -> None:
         """Store a version of a row as the newest. Raise MissingChunkError if it names a chunk that is missing."""
@@ -229,7 +211,7 @@ class SpriteLog:
         found = self._tx.execute(sql, (*spot, position)).fetchone()
         if found["since"] is None:
             return position
-        self.delete_rows(spoiled, *spot[1:], position)
+        self._delete_rows(spoiled, *spot[1:], position)
         if found["is_doomed"]:
             self._wipe()
         return int(found["since"])
@@ -254,19 +236,16 @@ class SpriteLog:
             "AND position < ?",
             (through, self._sprite, generation, baseline),
         )
-        self.delete_rows("generation = ? AND replaced_by IS NOT NULL AND is_doomed = 1", generation)
+        self._delete_rows("generation = ? AND replaced_by IS NOT NULL AND is_doomed = 1", generation)
         return gone.rowcount > 0
 
     def begin_forget(self, generation: int, through: int) -> None:
         """Make earlier states unreadable from now on, and mark the replica as incomplete.
 
-        Older versions may contain forgotten data, so only current rows of the earlier state will remain. The rest of
-        a forget runs in steps that may be interrupted and repeated: `forget_some` until it finds no more, `doom`, and
-        `forget`.
+        Older versions may contain forgotten data. The rest of a forget runs in steps that may be interrupted and
+        repeated: `forget_some` until it finds no more, `doom`, and `forget`.
         """
-        for table in ("stored_moments", "stored_positions"):
-            sql = f"DELETE FROM {table} WHERE sprite = ? AND generation < ?"  # noqa: S608 - our own words
-            self._tx.execute(sql, (self._sprite, generation))
+        self._drop_generations(generation)
         self._tx.execute("DELETE FROM stored_moments WHERE sprite = ? AND through < ?", (self._sprite, through))
         self._tx.execute(
             "UPDATE stored_positions SET whole_through = 0, whole_at = NULL WHERE sprite = ?", (self._sprite,)
@@ -275,18 +254,13 @@ class SpriteLog:
 
     def forget_some(self, generation: int, through: int, most: int) -> bool:
         """Delete at most `most` expired versions of rows; return whether there may be more."""
-        found = self._tx.execute(
-            "SELECT generation, part, name, position, length(sealed) AS size FROM stored_rows WHERE sprite = ? AND "
-            "(generation < ? OR (position < ? AND (replaced_by IS NOT NULL OR is_gone = 1))) LIMIT ?",
-            (self._sprite, generation, through, most),
-        ).fetchall()
-        spots = [(self._sprite, row["generation"], row["part"], bytes(row["name"]), row["position"]) for row in found]
+        sql = f"SELECT {_SPOT}, length(sealed) AS size FROM stored_rows WHERE sprite = ? AND {_FORGOTTEN} LIMIT ?"  # noqa: S608
+        found = self._tx.execute(sql, (self._sprite, generation, through, most)).fetchall()
+        spots = [(self._sprite, *spot_of(row)) for row in found]
         for table in ("stored_references", "stored_rows"):
             where = "sprite = ? AND generation = ? AND part = ? AND name = ? AND position = ?"
-            self._tx.executemany(f"DELETE FROM {table} WHERE {where}", spots)  # noqa: S608 - our own words
-        for spot in spots:
-            self._count(*spot[1:], -1)
-        self._grow(-sum(row["size"] + PIECE_BYTES for row in found))
+            self._tx.executemany(f"DELETE FROM {table} WHERE {where}", spots)  # noqa: S608
+        self._count_gone(found)
         return len(found) == most
 
     def doom(self, generation: int, through: int, table: str, ids: Iterable[int | str]) -> None:
@@ -300,41 +274,34 @@ class SpriteLog:
     def forget(self, generation: int, through: int) -> None:
         """End a forget in the transaction of its message: delete the versions that its rows replaced."""
         self.begin_forget(generation, through)
-        self._delete_generations("< ?", generation)
-        self.delete_rows("replaced_by IS NOT NULL AND position < ?", through)
-        self.delete_rows("is_gone = 1 AND position < ?", through)
+        self._delete_rows(_FORGOTTEN, generation, through)
         self._delete_chunks(_UNNAMED)
 
     def _wipe(self) -> None:
         self._tx.execute("UPDATE stored_sprites SET wipe_due = wipe_due + 1 WHERE sprite = ?", (self._sprite,))
 
-    def _delete_generations(self, condition: str, generation: int) -> None:
-        self.delete_rows(f"generation {condition}", generation)
+    def _drop_generations(self, before: int) -> None:
         for table in ("stored_moments", "stored_positions"):
-            sql = f"DELETE FROM {table} WHERE sprite = ? AND generation {condition}"  # noqa: S608 - our own words
-            self._tx.execute(sql, (self._sprite, generation))
+            sql = f"DELETE FROM {table} WHERE sprite = ? AND generation < ?"  # noqa: S608 - our own words
+            self._tx.execute(sql, (self._sprite, before))
 
-    def delete_rows(self, condition: str, *parameters: Any) -> None:
-        """Delete versions of rows and their references; `condition` is trusted SQL of this package."""
-        where = f"WHERE sprite = ? AND {condition}"
-        size = 0
-        sql = f"SELECT generation, part, name, position, length(sealed) AS size FROM stored_rows {where}"  # noqa: S608
-        for row in self._tx.execute(sql, (self._sprite, *parameters)):
-            self._count(row["generation"], row["part"], bytes(row["name"]), row["position"], -1)
-            size += row["size"] + PIECE_BYTES
-        self._grow(-size)
-        self._tx.execute(
-            "DELETE FROM stored_references WHERE sprite = ? AND (generation, part, name, position) IN "  # noqa: S608
-            f"(SELECT generation, part, name, position FROM stored_rows {where})",
-            (self._sprite, self._sprite, *parameters),
-        )
-        self._tx.execute(f"DELETE FROM stored_rows {where}", (self._sprite, *parameters))  # noqa: S608
+    def _delete_rows(self, condition: str, *parameters: Any) -> None:
+        """Delete versions of rows and their references."""
+        rows = f"FROM stored_rows WHERE sprite = ? AND {condition}"
+        sql = f"DELETE FROM stored_references WHERE sprite = ? AND ({_SPOT}) IN (SELECT {_SPOT} {rows})"  # noqa: S608
+        self._tx.execute(sql, (self._sprite, self._sprite, *parameters))
+        sql = f"DELETE {rows} RETURNING {_SPOT}, length(sealed) AS size"
+        self._count_gone(self._tx.execute(sql, (self._sprite, *parameters)).fetchall())
+
+    def _count_gone(self, rows: list[Any]) -> None:
+        for row in rows:
+            self._count(*spot_of(row), -1)
+        self._grown -= sum(row["size"] + PIECE_BYTES for row in rows)
 
     def _delete_chunks(self, condition: str, *parameters: Any) -> None:
-        where = f"WHERE sprite = ? AND {condition}"
-        sql = f"SELECT coalesce(sum(length(sealed) + {PIECE_BYTES}), 0) AS size FROM stored_chunks {where}"  # noqa: S608
-        self._grow(-int(self._tx.execute(sql, (self._sprite, *parameters)).fetchone()["size"]))
-        self._tx.execute(f"DELETE FROM stored_chunks {where}", (self._sprite, *parameters))  # noqa: S608
+        sql = f"DELETE FROM stored_chunks WHERE sprite = ? AND {condition} RETURNING length(sealed) AS size"  # noqa: S608
+        gone = self._tx.execute(sql, (self._sprite, *parameters)).fetchall()
+        self._grown -= sum(row["size"] + PIECE_BYTES for row in gone)
 
     # --- the census ---
 
@@ -348,35 +315,35 @@ class SpriteLog:
         return int.from_bytes(self._name(b"census", row_place(generation, part, name, position))[:_DIGEST_BYTES])
 
     def finish(self) -> None:
-        """Write the changed counts of rows. Every transaction that writes ends with this."""
+        """Write the changed counts and sizes. Every transaction that writes ends with this."""
         for (generation, part, bucket), (came, hashes) in self._counted.items():
-            if not came and not hashes:
-                continue
             spot = self._sprite, generation, part, bucket
             where = "sprite = ? AND generation = ? AND part = ? AND bucket = ?"
             before = self._tx.execute(f"SELECT rows, digest FROM stored_census WHERE {where}", spot).fetchone()  # noqa: S608
             rows, digest = (0, b"") if before is None else (before["rows"], bytes(before["digest"]))
             rows, total = rows + came, (int.from_bytes(digest) + hashes) % _DIGESTS
-            if before is not None:
-                self._tx.execute(f"DELETE FROM stored_census WHERE {where}", spot)  # noqa: S608
+            self._tx.execute(f"DELETE FROM stored_census WHERE {where}", spot)  # noqa: S608
             if rows or total:
                 self._tx.execute(
                     "INSERT INTO stored_census(sprite, generation, part, bucket, rows, digest) "
                     "VALUES (?, ?, ?, ?, ?, ?)",
                     (*spot, rows, total.to_bytes(_DIGEST_BYTES)),
                 )
-        if grown := sum(rows for rows, _ in self._counted.values()):
-            self._tx.execute("UPDATE stored_sprites SET rows = rows + ? WHERE sprite = ?", (grown, self._sprite))
-        self._counted = {}
+        if self._counted or self._grown:
+            self._tx.execute(
+                "UPDATE stored_sprites SET rows = rows + ?, size = size + ? WHERE sprite = ?",
+                (sum(rows for rows, _ in self._counted.values()), self._grown, self._sprite),
+            )
+        self._counted, self._grown = {}, 0
 
     def recount(self) -> None:
-        """Count the existing rows anew. Rows that are still missing now are given up."""
+        """Count the existing rows anew, and let the next check begin at once. Rows still missing now are given up."""
         self._tx.execute("DELETE FROM stored_census WHERE sprite = ?", (self._sprite,))
-        self._tx.execute("UPDATE stored_sprites SET rows = 0 WHERE sprite = ?", (self._sprite,))
+        self._tx.execute("UPDATE stored_sprites SET rows = 0, check_began_at = NULL WHERE sprite = ?", (self._sprite,))
         self._counted = {}
-        sql = "SELECT generation, part, name, position FROM stored_rows WHERE sprite = ?"
+        sql = f"SELECT {_SPOT} FROM stored_rows WHERE sprite = ?"  # noqa: S608
         for row in self._tx.execute(sql, (self._sprite,)).fetchall():
-            self._count(row["generation"], row["part"], bytes(row["name"]), row["position"], 1)
+            self._count(*spot_of(row), 1)
 
     def census(self) -> list[tuple[int, str, int]]:
         """Return the arguments of `missing`: every generation, part and bucket that was counted or has rows."""
@@ -414,34 +381,32 @@ class SpriteLog:
 
     # --- checks of all pieces ---
 
-    def begin_check(self, pause: float) -> bool:
-        """Return whether to begin a check now: the last one, of any bridge, began at least `pause` seconds ago."""
-        return self._claim("check_began_at", pause)
+    def pieces(self, table: str, after: tuple[Any, ...], most: int) -> list[Any]:
+        """Return the next sealed pieces of a table after a key; of an empty key, the first ones."""
+        key = ", ".join(KEYS[table])
+        beyond = f"AND ({key}) > ({', '.join('?' * len(after))})" if after else ""
+        sql = f"SELECT * FROM {table} WHERE sprite = ? {beyond} ORDER BY {key} LIMIT ?"  # noqa: S608
+        return self._tx.execute(sql, (self._sprite, *after, most)).fetchall()
 
     def ask_again(self, pause: float) -> bool:
-        """Return whether to ask the sprite for what `wanted` returns.
+        """Return whether pieces are damaged, and the sprite was not asked for them in the last `pause` seconds."""
+        return self.health().damaged > 0 and self.claim("asked_again_at", pause)
 
-        That is so if the last check found damage, and the sprite was not asked in the last `pause` seconds.
-        """
-        return self._claim("asked_again_at", pause, "AND damaged > 0")
-
-    def _claim(self, column: str, pause: float, condition: str = "") -> bool:
+    def claim(self, column: str, pause: float) -> bool:
         """Set a time to now if it is at least `pause` seconds old; return whether it was."""
         sql = (
-            f"UPDATE stored_sprites SET {column} = db_now() WHERE sprite = ? {condition} "  # noqa: S608 - our own words
+            f"UPDATE stored_sprites SET {column} = db_now() WHERE sprite = ? "  # noqa: S608 - our own words
             f"AND ({column} IS NULL OR {column} < db_now() - ?)"
         )
         return self._tx.execute(sql, (self._sprite, pause)).rowcount == 1
 
-    def end_check(self, rows: Iterable[tuple[int, str, bytes, int]], chunks: Iterable[bytes], wrong: int) -> None:
-        """Store the result of a check: damaged rows and chunks, and the number of damaged or missing pieces."""
-        for table in ("stored_rows", "stored_chunks"):
+    def end_check(self, damaged: Mapping[str, Iterable[tuple[Any, ...]]], wrong: int) -> None:
+        """Store the result of a check: keys of damaged pieces by table, and the number of damaged or missing pieces."""
+        for table, keys in damaged.items():
             self._tx.execute(f"UPDATE {table} SET is_damaged = 0 WHERE sprite = ? AND is_damaged = 1", (self._sprite,))  # noqa: S608
-        where = "sprite = ? AND generation = ? AND part = ? AND name = ? AND position = ?"
-        spots = [(self._sprite, *row) for row in rows]
-        self._tx.executemany(f"UPDATE stored_rows SET is_damaged = 1 WHERE {where}", spots)  # noqa: S608
-        names = [(self._sprite, name) for name in chunks]
-        self._tx.executemany("UPDATE stored_chunks SET is_damaged = 1 WHERE sprite = ? AND name = ?", names)
+            where = " AND ".join(f"{column} = ?" for column in ("sprite", *KEYS[table]))
+            spots = [(self._sprite, *key) for key in keys]
+            self._tx.executemany(f"UPDATE {table} SET is_damaged = 1 WHERE {where}", spots)  # noqa: S608
         # A row is as damaged as its chunks.
         self._tx.execute(
             "UPDATE stored_rows SET is_damaged = 1 WHERE sprite = ? AND (generation, part, name, position) IN "
@@ -453,10 +418,6 @@ class SpriteLog:
         self._tx.execute(
             "UPDATE stored_sprites SET checked_at = db_now(), damaged = ? WHERE sprite = ?", (wrong, self._sprite)
         )
-
-    def recheck(self) -> None:
-        """Let the next check of this replica begin at once."""
-        self._tx.execute("UPDATE stored_sprites SET check_began_at = NULL WHERE sprite = ?", (self._sprite,))
 
     def health(self) -> store.Health:
         """Return the result of the last check."""
@@ -512,38 +473,33 @@ class SpriteLog:
 
     # --- what has had its time ---
 
-    def drop_older(self, seconds: float) -> None:
-        """Delete versions that no moment of the last `seconds` shows."""
-        moments = self._tx.execute(
-            "SELECT generation, max(through) AS through FROM stored_moments WHERE sprite = ? AND at <= db_now() - ? "
-            "GROUP BY generation",
-            (self._sprite, seconds),
-        ).fetchall()
-        newest = max((row["generation"] for row in moments), default=0)
-        for row in moments:
-            generation, through = row["generation"], row["through"]
-            self.delete_rows("generation = ? AND replaced_by <= ?", generation, through)
-            self.delete_rows(
-                "generation = ? AND is_gone = 1 AND replaced_by IS NULL AND position <= ?", generation, through
-            )
+    def drop_expired(self, versions_seconds: float, chunks_seconds: float) -> None:
+        """Delete versions that no moment of that time shows, and chunks that no version has named for that long."""
+        expired = self._one(
+            "SELECT generation, through FROM stored_moments WHERE sprite = ? AND at <= db_now() - ? "
+            "ORDER BY generation DESC, through DESC LIMIT 1",
+            versions_seconds,
+        )
+        if expired is not None:
+            # An old generation expires once the next one has been complete for that long.
+            generation, through = expired["generation"], expired["through"]
+            self._delete_rows("generation < ?", generation)
+            self._drop_generations(generation)
+            old = "(replaced_by <= ? OR (is_gone = 1 AND replaced_by IS NULL AND position <= ?))"
+            self._delete_rows(f"generation = ? AND {old}", generation, through, through)
             self._tx.execute(
                 "DELETE FROM stored_moments WHERE sprite = ? AND generation = ? AND through < ?",
                 (self._sprite, generation, through),
             )
-        # An old generation expires once the next one has been complete for that long.
-        self._delete_generations("< ?", newest)
-
-    def drop_unused_chunks(self, seconds: float) -> None:
-        """Delete chunks that no version of a row has named for `seconds`."""
         unnamed = f"WHERE sprite = ? AND unused_since IS NULL AND {_UNNAMED}"
         self._tx.execute(f"UPDATE stored_chunks SET unused_since = db_now() {unnamed}", (self._sprite,))  # noqa: S608
-        self._delete_chunks(f"unused_since <= db_now() - ? AND {_UNNAMED}", seconds)
+        self._delete_chunks(f"unused_since <= db_now() - ? AND {_UNNAMED}", chunks_seconds)
 
     def delete(self) -> None:
         """Delete everything that is stored of the sprite."""
         for table in ("references", "rows", "chunks", "moments", "positions", "census", "sprites"):
             self._tx.execute(f"DELETE FROM stored_{table} WHERE sprite = ?", (self._sprite,))  # noqa: S608
-        self._counted = {}
+        self._counted, self._grown = {}, 0
 
     # --- reading ---
 
@@ -625,11 +581,11 @@ class SpriteLog:
     def kept(self) -> store.Kept:
         """Return how much of the sprite is stored."""
         read = self._read()
-        counted = self._one(
+        counted = self._tx.execute(
             "SELECT count(*) FILTER (WHERE replaced_by IS NULL AND is_gone = 0 AND generation = ?) AS now, "
             "count(*) AS versions FROM stored_rows WHERE sprite = ?",
-            before=(0 if read is None else read["generation"],),
-        )
+            (0 if read is None else read["generation"], self._sprite),
+        ).fetchone()
         chunks = self._one("SELECT count(*) AS chunks FROM stored_chunks WHERE sprite = ?")["chunks"]
         now, versions = counted["now"], counted["versions"]
         return store.Kept(self._sprite, _position(read), now, versions - now, chunks, self.size())
@@ -670,26 +626,23 @@ class SpriteLog:
         """Return the sprite's secret for names, created if missing."""
         if self._secret is None:
             found = self._one("SELECT key_id, sealed FROM stored_sprites WHERE sprite = ?")
-            self._secret = self._new_secret() if found is None else self.unsealed(found, SECRET_PLACE, "its secret")
+            if found is not None:
+                self._secret = self.unsealed(found, _SECRET_PLACE, "its secret")
+                return self._secret
+            self._secret, key = secrets.token_bytes(_SECRET_BYTES), self._keyring.current()
+            self._tx.execute(
+                "INSERT INTO stored_sprites(sprite, size, wipe_due, key_id, sealed) VALUES (?, 0, 0, ?, ?)",
+                (self._sprite, key.id, key.seal(self._sprite, _SECRET_PLACE, self._secret)),
+            )
         return self._secret
 
-    def _new_secret(self) -> bytes:
-        secret, key = secrets.token_bytes(_SECRET_BYTES), self._keyring.current()
-        self._tx.execute(
-            "INSERT INTO stored_sprites(sprite, size, wipe_due, key_id, sealed) VALUES (?, 0, 0, ?, ?)",
-            (self._sprite, key.id, key.seal(self._sprite, SECRET_PLACE, secret)),
-        )
-        return secret
-
-    def _grow(self, size: int) -> None:
-        self._tx.execute("UPDATE stored_sprites SET size = size + ? WHERE sprite = ?", (size, self._sprite))
-
-    def _one(self, sql: str, *parameters: Any, before: tuple[Any, ...] = ()) -> Any:
-        return self._tx.execute(sql, (*before, self._sprite, *parameters)).fetchone()
+    def _one(self, sql: str, *parameters: Any) -> Any:
+        return self._tx.execute(sql, (self._sprite, *parameters)).fetchone()
 
 
-#: Places to which ciphertexts are bound.
-SECRET_PLACE = b'["secret"]'
+def spot_of(row: Any) -> tuple[int, str, bytes, int]:
+    """Return the key of a version of a row: generation, part, name and position."""
+    return row["generation"], row["part"], bytes(row["name"]), row["position"]
 
 
 def row_place(generation: int, part: str, name: bytes, position: int) -> bytes:

@@ -8,16 +8,14 @@ path there, such as `log/observations.jsonl`, `row` its columns), and in additio
 - `folders`: their folders: `{path, mode, modified_ns}`,
 - `manifest`: facts about the whole, such as `schemas`.
 
-`sprite/protocol/replication.py` defines how each is shipped; the store returns the same rows.
-
-A column or entry that is a list of SHA-256 names chunks, which are kept while any version of a row names them. Times
-are Unix seconds.
+`sprite/protocol/replication.py` defines how each is shipped; the store returns the same rows. A column or entry that is
+a list of SHA-256 names chunks, which are kept while any version of a row names them. Times are Unix seconds.
 """
 
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +107,7 @@ class StoredRow:
 class Kept:
     """Size of a replica: current rows, older versions, chunks, and their bytes.
 
-    `position` is that of the readable state: see `newest` of SealedStore.
+    `position` is that of the readable state: see `SpriteLog.newest`.
     """
 
     sprite: str
@@ -136,6 +134,9 @@ _LONGEST_ID = 4096
 _LOG = re.compile(r"[\x21-\x7e]{1,200}")
 #: JavaScript cannot represent larger positions; SQLite's keys may be larger.
 _LARGEST_POSITION = 2**53 - 1
+
+#: Ids of rows by table, as tombstones name them.
+Named = list[tuple[str, list[int | str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class Shipment:
     baseline: int
     is_whole: bool
 
-    def doomed(self, chunk: Callable[[str], bytes]) -> "Named":
+    def doomed(self, chunk: Callable[[str], bytes]) -> Named:
         """Return the ids of the rows that the tombstones name, by table.
 
         `chunk` returns the content of chunks that came in earlier batches. Raise BadShipmentError if the ids
@@ -255,15 +256,6 @@ def _doomed(tombstone: dict[str, Any], chunk: Callable[[str], bytes]) -> dict[st
         for id_ in ids:
             _check_key(table, id_)
     return named
-
-
-Named = list[tuple[str, list[int | str]]]
-
-
-def in_pieces(named: Named, most: int) -> Iterator[tuple[str, list[int | str]]]:
-    """Yield the ids of each table in lists of at most `most` ids."""
-    for table, ids in named:
-        yield from ((table, ids[at : at + most]) for at in range(0, len(ids), most))
 
 
 def _check_key(table: str, id_: int | str) -> None:

@@ -1,13 +1,10 @@
 """Storage of the tables: a file for each sprite, or the database that several bridges share.
 
 A file is opened for each piece of work and closed afterwards. So a replaced or deleted file is noticed, ten thousand
-sleeping sprites cost nothing, and a command may work beside a bridge. Its journal is truncated after each commit, and
-deleted data is overwritten: data exists only in the tables.
+sleeping sprites cost nothing, and a command may work beside a bridge.
 """
 
 import asyncio
-import functools
-import logging
 import shutil
 import sqlite3
 import time
@@ -15,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from bridge.db.database import Database, DatabaseError, Transaction
 from bridge.db.tables import STORE_TABLES
@@ -25,49 +22,26 @@ from sprite.common.files import sync
 from sprite.common.sqlite import RefusedFileError, Schema, migrate, pragma, refuse_foreign
 from sprite.common.tasks import Service
 
-log = logging.getLogger(__name__)
-
 _T = TypeVar("_T")
+_FILE = "log.db"
 #: "Spst": a foreign SQLite file is never mistaken for the store's.
-_SCHEMA = Schema("log.db", 0x53707374, [STORE_TABLES], "the store", "--data")
+_SCHEMA = Schema(_FILE, 0x53707374, [STORE_TABLES], "the store", "--data")
+#: The journal is truncated after each commit and deleted data is overwritten: data exists only in the tables.
 _PRAGMAS = ("journal_mode=TRUNCATE", "synchronous=FULL", "secure_delete=ON")
 _BUSY_SECONDS = 30.0
 #: Sprites handled at a time, fewer than the database has connections; work on one sprite is serialised by SQLite.
 _THREADS = 4
-_FILE = "log.db"
-#: Lock key: one writer at a time for each sprite.
-_TURNS = "store of "
 #: Time limit of a VACUUM: only the forgetting person waits for it.
 _VACUUM_SECONDS = 900.0
-_SEALED_TABLES = ("stored_rows", "stored_chunks", "stored_references")
 #: Inode of a missing file.
 _NONE = -1
 
 
-class Shelf(Protocol):
-    """Storage of the tables of all replicas (`STORE_TABLES`); work on one sprite touches only its rows.
-
-    Methods raise StoreError or DatabaseError.
-    """
-
-    async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """Run a function in one durable, atomic transaction. It may run more than once."""
-
-    async def read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """Run a function that only reads, in one transaction. It may run more than once."""
-
-    async def sprites(self) -> list[str]:
-        """Return the names of all stored sprites."""
-
-    async def wipe(self, sprite: str) -> None:
-        """Make deleted data unreadable on the disk. If it raises, the data may still be readable."""
-
-    async def remove(self, sprite: str) -> None:
-        """Remove the rest of a sprite whose rows were all deleted."""
-
-
 class FolderShelf(Service):
-    """Keep each replica in a file `FOLDER/SPRITE/log.db`, readable only by the owner; `async with`, for its threads."""
+    """Keep each replica in a file `FOLDER/SPRITE/log.db`, readable only by the owner; `async with`, for its threads.
+
+    Work on one sprite touches only its rows. Methods raise StoreError or DatabaseError.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -78,22 +52,22 @@ class FolderShelf(Service):
         stack.push_async_callback(asyncio.to_thread, self._threads.shutdown)
 
     async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """See Shelf."""
+        """Run a function in one durable, atomic transaction. It may run more than once."""
         return await self._run(self._write, sprite, work)
 
     async def read(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """See Shelf."""
+        """Run a function that only reads, in one transaction. It may run more than once."""
         return await self._run(self._read, sprite, work)
 
     async def sprites(self) -> list[str]:
-        """See Shelf."""
+        """Return the names of all stored sprites."""
         return await asyncio.to_thread(self._found)
 
     async def wipe(self, sprite: str) -> None:
         """Do nothing: SQLite's `secure_delete` overwrites data when it is deleted."""
 
     async def remove(self, sprite: str) -> None:
-        """See Shelf."""
+        """Remove the rest of a sprite whose rows were all deleted."""
         await self._run(self._remove, sprite)
 
     async def _run(self, function: Callable[..., _T], *arguments: object) -> _T:
@@ -137,7 +111,7 @@ class FolderShelf(Service):
 
 
 class DatabaseShelf:
-    """Keep replicas in the database that all bridges share."""
+    """Keep replicas in the database that all bridges share; see FolderShelf."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -148,34 +122,33 @@ class DatabaseShelf:
         self._wiped_from = float("-inf")
 
     async def write(self, sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """See Shelf."""
+        """See FolderShelf. Work on one sprite waits for its turn."""
         async with self._room:
-            return await self._database.write_in_turn(f"{_TURNS}{sprite}", work)
+            return await self._database.write_in_turn(f"store of {sprite}", work)
 
     async def read(self, _sprite: str, work: Callable[[Transaction], _T]) -> _T:
-        """See Shelf."""
+        """See FolderShelf."""
         async with self._room:
             return await self._database.read(work)
 
     async def sprites(self) -> list[str]:
-        """See Shelf."""
-        return await self._database.read(
-            lambda tx: [row["sprite"] for row in tx.execute("SELECT sprite FROM stored_sprites ORDER BY sprite")]
-        )
+        """Return the names of all stored sprites."""
+        rows = await self._database.statement("SELECT sprite FROM stored_sprites ORDER BY sprite")
+        return [row["sprite"] for row in rows]
 
     async def wipe(self, _sprite: str) -> None:
-        """See Shelf. The server may overwrite the bytes from now on; it decides when."""
+        """Let the server overwrite deleted data; it decides when. If it raises, the data may still be readable."""
         asked = time.monotonic()
         async with self._upkeep:
             if self._wiped_from >= asked:
                 return
             began = time.monotonic()
-            for table in _SEALED_TABLES:
+            for table in ("stored_rows", "stored_chunks", "stored_references"):
                 await self._database.upkeep(f"VACUUM (INDEX_CLEANUP OFF, TRUNCATE OFF) {table}", _VACUUM_SECONDS)
             self._wiped_from = began
 
     async def remove(self, sprite: str) -> None:
-        """See Shelf. StoreError if the sprite is unreadable now, but its bytes may still be on the disk."""
+        """See FolderShelf. StoreError if the sprite is unreadable now, but its bytes may still be on the disk."""
         try:
             await self.wipe(sprite)
         except DatabaseError as error:
@@ -185,21 +158,23 @@ class DatabaseShelf:
             ) from error
 
 
+Shelf = FolderShelf | DatabaseShelf
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
     """Yield a connection to the file, created if needed, and its inode.
 
     Only SQLite opens the file: closing it elsewhere would drop the locks of this process.
     """
-    if is_new := not path.exists():
+    if (before := _inode(path)) == _NONE:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    before = _inode(path)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=_BUSY_SECONDS)) as connection:
         # The journal takes the mode of the file.
         path.chmod(0o600)
         inode = _inode(path)
         _prepare(connection, path)
-        if is_new:
+        if before == _NONE:
             sync(path.parent)
             sync(path.parent.parent)
         yield connection, inode if before in {inode, _NONE} else _NONE
@@ -209,16 +184,8 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
 def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
     """Yield an empty database in place of a missing file, so that reading does not create it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.deserialize(_empty_tables())
-        connection.row_factory = sqlite3.Row
-        yield connection, _NONE
-
-
-@functools.cache
-def _empty_tables() -> bytes:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _prepare(connection, Path(":memory:"))
-        return connection.serialize()
+        yield connection, _NONE
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -3,29 +3,25 @@
 import asyncio
 import hashlib
 import logging
+import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bridge.db.database import Transaction
 from bridge.errors import BridgeError
-from bridge.replicas.keys import Keyring
 from bridge.replicas.sealed_store import SealedStore
-from bridge.replicas.sprite_log import SpriteLog, chunk_place
-from bridge.replicas.store import DamagedError, Health, named_chunks
+from bridge.replicas.sprite_log import CHUNKS, KEYS, ROWS, SpriteLog, chunk_place, spot_of
+from bridge.replicas.store import DamagedError, named_chunks
 
 #: Pieces in one transaction: other writes wait no longer than this takes.
 _PIECES_AT_ONCE = 50
 _MOST_WORDS = 100
-#: Most damaged rows and chunks that are recorded; the next check finds the others.
+#: Most damaged pieces of each kind that are recorded; the next check finds the others.
 _MOST_DAMAGED = 10_000
 #: Weight of comparing one bucket of a census, for the read rate.
 _CENSUS_BYTES = 16 * 1024
-
-#: The key columns of rows and chunks.
-_TABLES = {"stored_rows": ("sprite", "generation", "part", "name", "position"), "stored_chunks": ("sprite", "name")}
 
 
 @dataclass(slots=True)
@@ -34,12 +30,10 @@ class Findings:
 
     rows: int = 0
     chunks: int = 0
-    size: int = 0
     count: int = 0
     wrong: list[str] = field(default_factory=list)
-    #: Damaged pieces, up to a limit: versions of rows by generation, part, name and position; chunks by name.
-    damaged_rows: list[tuple[int, str, bytes, int]] = field(default_factory=list)
-    damaged_chunks: list[bytes] = field(default_factory=list)
+    #: Keys of damaged pieces by table, up to a limit.
+    damaged: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: {table: [] for table in KEYS})
 
     def add(self, words: str, count: int = 1) -> None:
         """Record a problem."""
@@ -48,96 +42,73 @@ class Findings:
             self.wrong.append(words)
 
 
-#: Called after each step of a check with the number of bytes it read.
-Pace = Callable[[int], Awaitable[None]]
-
-
-async def _at_once(_size: int) -> None:
-    pass
-
-
-async def checked(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Findings:
+async def checked(store: SealedStore, sprite: str, bytes_a_second: float = math.inf) -> Findings:
     """Run `verified` and store its result: a connected sprite then ships damaged pieces again."""
-    findings = await verified(store, sprite, pace)
-    await store.write(sprite, lambda log: log.end_check(findings.damaged_rows, findings.damaged_chunks, findings.count))
+    findings = await verified(store, sprite, bytes_a_second)
+    await store.write(sprite, lambda log: log.end_check(findings.damaged, findings.count))
     return findings
 
 
-async def verified(store: SealedStore, sprite: str, pace: Pace = _at_once) -> Findings:
+async def verified(store: SealedStore, sprite: str, bytes_a_second: float = math.inf) -> Findings:
     """Decrypt every version of every row and every chunk; verify that each matches its name, and that none is missing.
 
     Raise WrongKeyError if a key is missing, because no result is possible then.
     """
     findings = Findings()
-    looks: tuple[tuple[str, _Look], ...] = (("stored_rows", _look_at_row), ("stored_chunks", _look_at_chunk))
-    for table, look in looks:
-        after: tuple[Any, ...] | None = None
-        while True:
-            before = findings.size
-            # A shelf may run it more than once.
-            step, after = await store.shelf.read(sprite, partial(_looked, sprite, store.keyring, table, look, after))
-            _add(findings, step)
-            if after is None:
-                break
-            await pace(findings.size - before)
+    findings.rows = await _look(store, sprite, findings, ROWS, _row_problems, bytes_a_second)
+    findings.chunks = await _look(store, sprite, findings, CHUNKS, _chunk_problems, bytes_a_second)
     for generation, part, bucket in await store.read(sprite, SpriteLog.census):
         counted = partial(SpriteLog.missing, generation=generation, part=part, bucket=bucket)
         if (missing := await store.read(sprite, counted)) is not None:
             lost = f"lacks {missing} row(s)" if missing > 0 else "has other rows than those that were stored"
             findings.add(f"The store of {sprite} {lost} of {part}.", max(1, missing))
-        await pace(_CENSUS_BYTES)
+        await asyncio.sleep(_CENSUS_BYTES / bytes_a_second)
     if not await store.read(sprite, SpriteLog.is_counted_whole):
         findings.add(f"The store of {sprite} has lost some of its row counts.")
     return findings
 
 
-_Look = Callable[[SpriteLog, Any, Findings], None]
+#: A problem of a piece in words, and the key of a damaged one.
+_Problem = tuple[str, tuple[Any, ...] | None]
+_Problems = Callable[[SpriteLog, Any], Iterator[_Problem]]
 
 
-def _add(findings: Findings, step: Findings) -> None:
-    findings.rows += step.rows
-    findings.chunks += step.chunks
-    findings.size += step.size
-    findings.count += step.count
-    findings.wrong += step.wrong[: _MOST_WORDS - len(findings.wrong)]
-    findings.damaged_rows += step.damaged_rows[: _MOST_DAMAGED - len(findings.damaged_rows)]
-    findings.damaged_chunks += step.damaged_chunks[: _MOST_DAMAGED - len(findings.damaged_chunks)]
+async def _look(
+    store: SealedStore, sprite: str, findings: Findings, table: str, problems: _Problems, bytes_a_second: float
+) -> int:
+    """Add the problems of a table's pieces to the findings; return the number of pieces."""
+
+    def looked(log: SpriteLog) -> tuple[list[Any], list[_Problem]]:
+        pieces = log.pieces(table, after, _PIECES_AT_ONCE)
+        return pieces, [problem for piece in pieces for problem in problems(log, piece)]
+
+    count, after = 0, ()
+    while True:
+        # A shelf may run it more than once.
+        pieces, found = await store.read(sprite, looked)
+        if not pieces:
+            return count
+        count += len(pieces)
+        for words, damaged in found:
+            findings.add(words)
+            if damaged is not None and len(findings.damaged[table]) < _MOST_DAMAGED:
+                findings.damaged[table].append(damaged)
+        after = tuple(pieces[-1][column] for column in KEYS[table])
+        await asyncio.sleep(sum(len(piece["sealed"]) for piece in pieces) / bytes_a_second)
 
 
-def _looked(
-    sprite: str, keyring: Keyring, table: str, look: _Look, after: tuple[Any, ...] | None, tx: Transaction
-) -> tuple[Findings, tuple[Any, ...] | None]:
-    """Check the next pieces; return the start of the following ones, or None."""
-    findings = Findings()
-    columns = _TABLES[table]
-    key = ", ".join(columns)
-    beyond = "" if after is None else f"AND ({key}) > ({', '.join('?' * len(columns))})"
-    found = tx.execute(
-        f"SELECT * FROM {table} WHERE sprite = ? {beyond} ORDER BY {key} LIMIT ?",  # noqa: S608
-        (sprite, *(after or ()), _PIECES_AT_ONCE),
-    ).fetchall()
-    log = SpriteLog(tx, sprite, keyring)
-    for row in found:
-        findings.size += len(row["sealed"])
-        look(log, row, findings)
-    return findings, tuple(found[-1][column] for column in columns) if found else None
-
-
-def _look_at_row(log: SpriteLog, row: Any, findings: Findings) -> None:
-    findings.rows += 1
+def _row_problems(log: SpriteLog, row: Any) -> Iterator[_Problem]:
     try:
         stored = log.row(row)
     except DamagedError as error:
-        findings.add(str(error))
-        findings.damaged_rows.append((row["generation"], row["part"], bytes(row["name"]), row["position"]))
+        yield str(error), spot_of(row)
         return
     for sha256 in named_chunks(stored.row):
         if not log.has_chunk(sha256):
-            findings.add(str(log.lacks(sha256)))
+            yield str(log.lacks(sha256)), None
 
 
-def _look_at_chunk(log: SpriteLog, row: Any, findings: Findings) -> None:
-    findings.chunks += 1
+def _chunk_problems(log: SpriteLog, row: Any) -> Iterator[_Problem]:
     name = bytes(row["name"])
     what = f"chunk {name.hex()[:16]}"
     try:
@@ -145,8 +116,7 @@ def _look_at_chunk(log: SpriteLog, row: Any, findings: Findings) -> None:
         if log.chunk_name(hashlib.sha256(content).hexdigest()) != name:
             raise log.damaged(what)
     except DamagedError as error:
-        findings.add(str(error))
-        findings.damaged_chunks.append(name)
+        yield str(error), (name,)
 
 
 log = logging.getLogger(__name__)
@@ -184,33 +154,27 @@ class Checks:
         """Check every sprite's replica whose check is due."""
         sprites = await self._store.sprites()
         size = sum([await self._store.read(sprite, SpriteLog.size) for sprite in sprites])
-        pace = min(max(size / _ROUND_SECONDS, _SLOWEST), _FASTEST)
+        bytes_a_second = min(max(size / _ROUND_SECONDS, _SLOWEST), _FASTEST)
         for sprite in sprites:
-            await self._check(sprite, pace)
+            await self._check(sprite, bytes_a_second)
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _check(self, sprite: str, bytes_a_second: float) -> None:
-        async def pause(size: int) -> None:
-            await asyncio.sleep(size / bytes_a_second)
-
+        known = self.damaged.get(sprite, 0)
         try:
-            if not await self._store.write(sprite, lambda log: log.begin_check(_EVERY_SECONDS)):
-                self._note(sprite, await self._store.health(sprite))
-                return
-            findings = await checked(self._store, sprite, pause)
+            if await self._store.write(sprite, lambda log: log.claim("check_began_at", _EVERY_SECONDS)):
+                known, findings = 0, await checked(self._store, sprite, bytes_a_second)
+                damaged = findings.count
+                self.outcomes["damaged" if damaged else "whole"] += 1
+                if damaged:
+                    log.error("pieces of replicas are damaged or missing: %s", "; ".join(findings.wrong[:3]))
+            else:
+                # Adopt the result of another bridge or of `store verify`.
+                damaged = (await self._store.read(sprite, SpriteLog.health)).damaged
         except BridgeError as error:
             self.outcomes["failed"] += 1
             log.warning("the store of %s cannot be checked: %s", sprite, error)
             return
-        self.outcomes["damaged" if findings.count else "whole"] += 1
-        self.damaged[sprite] = findings.count
-        if findings.count:
-            log.error("pieces of replicas are damaged or missing: %s", "; ".join(findings.wrong[:3]))
-            self._on_damage(sprite)
-
-    def _note(self, sprite: str, health: Health) -> None:
-        """Adopt the result of another bridge or of `store verify`."""
-        is_new = health.damaged > self.damaged.get(sprite, 0)
-        self.damaged[sprite] = health.damaged
-        if is_new:
+        self.damaged[sprite] = damaged
+        if damaged > known:
             self._on_damage(sprite)

@@ -20,7 +20,7 @@ from mcp.server.mcpserver import MCPServer
 from bridge.connections.connections import Connections
 from bridge.connections.store import ConnectionsError, ConnectionStore, Definition
 from bridge.db.open import open_database
-from bridge.replicas.keys import KeyFile
+from bridge.replicas.keys import key_file
 from sprite.protocol import shapes
 from tests.mcp_server import SCRIPT, House, server, serving, with_login, with_token
 
@@ -56,7 +56,8 @@ async def staged(
 ) -> AsyncIterator[Stage]:
     async with open_database(where) as database:
         await database.statement("INSERT INTO people (name, created_at) VALUES ('local', 0) ON CONFLICT DO NOTHING")
-        store, updates = ConnectionStore(database, KeyFile(folder / "key", makes=True)), list[list[shapes.Connection]]()
+        store = ConnectionStore(database, key_file(folder / "key", makes=True))
+        updates = list[list[shapes.Connection]]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("bridge.connections.connections._CALLS_PER_MINUTE", per_minute)
             made = Connections(store, folder, inside=inside, tell=lambda _, found: updates.append(found))

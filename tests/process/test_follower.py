@@ -21,7 +21,7 @@ from sprite.protocol.replication import Packer, Shipped
 from tests.chat_stand_in import StandIn, Visitor, state_sync
 from tests.inspection import eventually
 from tests.relay_stage import Street, relaying
-from tests.shipments import shipped, store_at, turn, words
+from tests.shipments import nothing_kept, shipped, store_at, turn, words
 
 SPRITE = "ada"
 
@@ -55,7 +55,7 @@ async def followed(folder: Path | str, quota: int = 2**30, keys: Keyring | None 
     async with (
         StandIn() as sprite,
         store_at(folder, keys, quota) as store,
-        Replicator(store, pytest.fail) as followers,
+        Replicator(store, pytest.fail, nothing_kept, nothing_kept) as followers,
         relaying(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
     ):
         followers.follow(relay.room_of)
@@ -95,7 +95,7 @@ async def test_hub_stays_open_until_replica_is_complete(tmp_path: Path) -> None:
     async with (
         StandIn() as sprite,
         store_at(tmp_path) as store,
-        Replicator(store, pytest.fail) as followers,
+        Replicator(store, pytest.fail, nothing_kept, nothing_kept) as followers,
         relaying(Street(sprite.port), [followers], is_unshipped=followers.is_unshipped, linger_seconds=0.01) as relay,
     ):
         followers.follow(relay.room_of)

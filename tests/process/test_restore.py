@@ -38,6 +38,7 @@ from tests.emulator.api import TOKEN
 from tests.forking import ForkedProcess, fork_module, forking_python
 from tests.harness import PATIENCE
 from tests.inspection import eventually
+from tests.shipments import append
 from tests.shipping_by_hand import named, ship
 from tests.vms import Disk, Heard, Tokens, greeting, host_of, this_archive
 
@@ -243,7 +244,7 @@ async def test_invalid_file_name_is_left_out_and_reported(curated: Path, tmp_pat
             now = await store.position("ada")
             facts: dict[str, object] = {"path": path, "size": 0, "mode": 0o600, "modified_ns": 1, "chunks": []}
             row = ShippedRow("files", named(path), facts, now.through + 1)
-            await store.append("ada", Shipped(now.log or "", now.through + 1, [row], whole=True))
+            await append(store, "ada", Shipped(now.log or "", now.through + 1, [row], whole=True))
     said = [r"../../bad\x1b]0;title\x07\n: its name leads elsewhere", ".os/run/token: its name leads elsewhere"]
 
     def names_both(words: str) -> bool:

@@ -17,6 +17,7 @@ from tests.harness import PATIENCE, observations
 from tests.inspection import prompts, workspace_db
 from tests.looks import eventually
 from tests.memory_stores import seed_turns
+from tests.shipments import nothing_kept
 from tests.vms import Heard, Tokens, host_of, talking, this_archive
 from tests.waking_stage import died
 
@@ -51,7 +52,7 @@ async def test_stopped_vm_ships_last_curation(
     async with (
         host_of(emulator, this_archive(), tokens) as host,
         open_store(Settings(data=tmp_path), None) as store,
-        Replicator(store, died) as replicator,
+        Replicator(store, died, nothing_kept, nothing_kept) as replicator,
         Relay(host, [replicator]) as relay,
     ):
         replicator.follow(relay.room_of)

@@ -11,7 +11,7 @@ from bridge.config import Settings
 from bridge.db.open import open_database
 from bridge.replicas.sealed_store import SealedStore, open_store
 from tests.bridge_harness import bridge_environment, run_bridge
-from tests.shipments import bytes_in, chunk, shipped, store_at, turn, words
+from tests.shipments import append, bytes_in, chunk, shipped, store_at, turn, words
 
 
 @asynccontextmanager
@@ -22,9 +22,9 @@ async def the_store(data: Path) -> AsyncIterator[SealedStore]:
 
 async def filled(data: Path) -> None:
     async with the_store(data) as store:
-        await store.append("ada", shipped(turn(1, "one", 1), turn(2, "two", 2), chunks=[chunk(b"x")], whole=True))
-        await store.append("ada", shipped(turn(1, "one, changed", 3)))
-        await store.append("eve", shipped(turn(1, "of eve", 1), whole=True))
+        await append(store, "ada", shipped(turn(1, "one", 1), turn(2, "two", 2), chunks=[chunk(b"x")], whole=True))
+        await append(store, "ada", shipped(turn(1, "one, changed", 3)))
+        await append(store, "eve", shipped(turn(1, "of eve", 1), whole=True))
 
 
 async def test_store_commands_list_verify_accept_and_delete(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_offline_status_shows_replicas_and_owners(tmp_path: Path, postgres
     for name in ("ada", "eve"):
         await run_bridge("users", "add", name, *data, environment=environment)
     async with store_at(postgres_url) as store, open_database(postgres_url) as database:
-        await store.append("ada", shipped(turn(1, "one", 1), whole=True))
+        await append(store, "ada", shipped(turn(1, "one", 1), whole=True))
         await store.accept("ada")
         lease = "INSERT INTO leases VALUES ('ada', 'a', 'http://10.0.0.2:8080', 1, db_now() + 1000)"
         await database.statement(lease)

@@ -7,7 +7,7 @@ import os
 import random
 from pathlib import Path
 
-from bridge.replicas.keys import KeyFile
+from bridge.replicas.keys import key_file
 from bridge.replicas.upkeep import verified
 from tests.forking import fork_code
 from tests.harness import PATIENCE
@@ -21,20 +21,20 @@ ROUNDS = int(os.environ.get("SOAK_KILLS", "0")) // 10 or 2
 _STORING = """
 import asyncio, sys
 from pathlib import Path
-from bridge.replicas.keys import KeyFile
-from tests.shipments import chunk, sha, shipped, store_at, turn
+from bridge.replicas.keys import key_file
+from tests.shipments import append, chunk, sha, shipped, store_at, turn
 
 async def main(folder):
-    keys = KeyFile(folder / "store.key", makes=True)
+    keys = key_file(folder / "store.key", makes=True)
     async with store_at(folder, keys) as store:
         while True:
             at = (await store.position("ada")).through + 1
             content = b"%d" % at * 1000
             file = ("files", f"file {at % 5}", {"chunks": [sha(content)]}, at)
-            await store.append("ada", shipped(file, turn(at, f"turn {at}", at), chunks=[chunk(content)], whole=True))
+            await append(store, "ada", shipped(file, turn(at, f"turn {at}", at), chunks=[chunk(content)], whole=True))
             print(at, flush=True)
             if at % 20 == 0:
-                await store.append("ada", shipped(("tombstones", at, {"rows": {}}, at + 1), through=at + 1))
+                await append(store, "ada", shipped(("tombstones", at, {"rows": {}}, at + 1), through=at + 1))
 
 asyncio.run(main(Path(sys.argv[1])))
 """
@@ -54,7 +54,7 @@ async def test_killed_replica_keeps_acknowledged_rows(tmp_path: Path) -> None:
         acked = int((b"%d\n" % acked + await process.stdout.read()).splitlines()[-1])
         await process.wait()
 
-        keys = KeyFile(tmp_path / "store.key")
+        keys = key_file(tmp_path / "store.key")
         async with store_at(tmp_path, keys) as store:
             position = await store.position(SPRITE)
             assert position.through >= acked

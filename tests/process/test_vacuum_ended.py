@@ -13,13 +13,13 @@ import pytest
 from bridge.db.open import open_database
 from bridge.proxy.budgets import Limits
 from bridge.replicas import tables as shelves
-from bridge.replicas.keys import FixedKeys
+from bridge.replicas.keys import fixed_keys
 from bridge.replicas.replicator import standing
 from bridge.replicas.store import StoreError
 from tests.accounts import accounts, let_in
 from tests.harness import PATIENCE
 from tests.process.test_follower import SPRITE, Followed, followed, ship
-from tests.shipments import TURNS, new_keys, shipped, turn, words
+from tests.shipments import TURNS, append, new_keys, shipped, turn, words
 
 _VACUUMS = "FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND query LIKE 'VACUUM%'"
 _CANCEL = f"SELECT pg_cancel_backend(pid) {_VACUUMS}"
@@ -87,7 +87,7 @@ async def test_forget_waits_for_successful_vacuum(
             # New rows of this sprite, other sprites and budgets are not blocked.
             await visitor.send(shipped(turn(2, "later", 4), whole=True))
             await until(lambda: has(it, ["[forgotten]", "later"]))
-            await it.store.append("bob", shipped(turn(1, "of bob", 1), whole=True))
+            await append(it.store, "bob", shipped(turn(1, "of bob", 1), whole=True))
             assert (await standing(it.store, "bob")).behind == 0
             async with accounts(postgres_url, Limits(1.0, 1.0)) as money:
                 await let_in(money, 0.5)
@@ -101,7 +101,7 @@ async def test_forget_waits_for_successful_vacuum(
 
 
 async def test_next_bridge_vacuums_after_interrupted_forget(postgres_url: str) -> None:
-    keys = FixedKeys(new_keys())
+    keys = fixed_keys(new_keys())
     async with open_database(postgres_url):
         pass
     async with no_vacuum(postgres_url) as operator, followed(postgres_url, keys=keys) as it:
@@ -121,7 +121,7 @@ async def test_next_bridge_vacuums_after_interrupted_forget(postgres_url: str) -
 
 async def test_delete_without_vacuum_raises_store_error(postgres_url: str) -> None:
     async with followed(postgres_url) as it, no_vacuum(postgres_url) as operator:
-        await it.store.append("bob", shipped(turn(1, "of bob", 1), whole=True))
+        await append(it.store, "bob", shipped(turn(1, "of bob", 1), whole=True))
         deleting = asyncio.create_task(it.store.delete("bob"))
         await until_found(operator, _CANCEL)
         with pytest.raises(StoreError, match=r"The replica of bob is deleted.*VACUUM is run there"):

@@ -20,7 +20,7 @@ from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.store import DamagedError, StoreError
 from sprite.protocol.archive import MANIFEST
 from sprite.protocol.replication import Shipped, ShippedRow, Unpacker
-from tests.shipments import chunk
+from tests.shipments import append, chunk
 from tests.shipping_by_hand import named, ship
 from tests.shipping_stage import Copy, shipping_stage
 from tests.stores.test_archive import exported, imported, live_in, opened
@@ -148,11 +148,11 @@ async def test_malformed_row_is_named(lived_in: Path, store: SealedStore, tmp_pa
     broken: list[object] = [[], "x"]
     for chunks in broken:
         row = ShippedRow("files", named("documents/notes.txt"), {**facts, "chunks": chunks}, position=at)
-        await store.append("ada", Shipped(log, at, [row], whole=True))
+        await append(store, "ada", Shipped(log, at, [row], whole=True))
         assert (await left_out(store)).damaged_named == ["documents/notes.txt"]
         at += 1
     row = ShippedRow("chat/messages.jsonl", 1, {"chunks": "x"}, position=at)
-    await store.append("ada", Shipped(log, at, [row], whole=True))
+    await append(store, "ada", Shipped(log, at, [row], whole=True))
     with pytest.raises(DamagedError, match=r"row 1 of chat/messages.jsonl is invalid. Expected `array`"):
         await written(store, tmp_path / "odd.zip")
 
@@ -173,7 +173,7 @@ async def test_file_repeating_one_chunk_is_bounded(
         position = await store.position("ada")
         facts = {"path": name, "size": size, "mode": 0o600, "modified_ns": 1, "chunks": [piece.sha256] * 15_000}
         row = ShippedRow("files", named(name), facts, position=position.through + 1)
-        await store.append("ada", Shipped(position.log or "", position.through + 1, [row], [piece], whole=True))
+        await append(store, "ada", Shipped(position.log or "", position.through + 1, [row], [piece], whole=True))
     assert words in (await left_out(store)).words()
     assert (await written(store, tmp_path / "flood.zip")).stat().st_size < 2**20
 
@@ -217,6 +217,6 @@ async def test_replica_of_real_sprite_equals_its_export(tmp_path: Path, store: S
         await stage.follow(Copy(), hear)
     own = await exported(tmp_path / "workspace", tmp_path / "own.zip")
     for message in shipped:
-        await store.append("ada", message)
+        await append(store, "ada", message)
     await imported(await written(store, tmp_path / "made.zip"), tmp_path / "new")
     assert (await exported(tmp_path / "new", tmp_path / "again.zip")).read_bytes() == own.read_bytes()

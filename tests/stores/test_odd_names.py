@@ -19,6 +19,7 @@ from bridge.replicas.sealed_store import SealedStore, open_store
 from sprite.backup.replica_files import shipping_report
 from sprite.protocol.archive import LATEST_NS, LONGEST_KEPT_PATH, MOST_DEEP, why_not_kept
 from sprite.protocol.replication import Shipped, ShippedRow, Unpacker
+from tests.shipments import append
 from tests.shipping_by_hand import named, ship
 from tests.shipping_stage import Copy, Stage, shipping_stage
 from tests.stores.test_archive import exported, imported, live_in, tree
@@ -69,7 +70,7 @@ async def followed(stage: Stage, store: SealedStore) -> None:
 
     await stage.follow(Copy(), hear)
     for message in shipped:
-        await store.append("ada", message)
+        await append(store, "ada", message)
 
 
 def put(workspace: Path, path: bytes, content: bytes = b"odd") -> None:
@@ -184,7 +185,7 @@ async def lie(store: SealedStore, *rows: tuple[str, str, dict[str, Any]]) -> Non
         facts = {"path": path, "mode": 0o600, "modified_ns": 1, **more}
         facts |= {"size": 0, "chunks": []} if table == "files" else {}
         row = ShippedRow(table, named(f"{table} {path}"), facts, position.through + 1)
-        await store.append("ada", Shipped(position.log or "", position.through + 1, [row], whole=True))
+        await append(store, "ada", Shipped(position.log or "", position.through + 1, [row], whole=True))
 
 
 LEADING = [

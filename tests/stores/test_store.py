@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ from bridge.db.database import Transaction
 from bridge.db.open import open_database
 from bridge.db.postgres import CONNECTIONS
 from bridge.errors import OperatorError
-from bridge.replicas.keys import FixedKeys, KeyFile
+from bridge.replicas.keys import fixed_keys, key_file
 from bridge.replicas.replicator import standing
 from bridge.replicas.sealed_store import SealedStore, open_store
 from bridge.replicas.sprite_log import PIECE_BYTES, SpriteLog
@@ -40,7 +40,20 @@ from bridge.replicas.upkeep import Checks, checked, verified
 from sprite.protocol.replication import Lacks, Shipped, ShippedChunk, ShippedRow
 from tests.in_thread import PATIENCE
 from tests.postgres import Server
-from tests.shipments import LOG, TURNS, all_rows, bytes_in, chunk, new_keys, sha, shipped, store_at, turn, words
+from tests.shipments import (
+    LOG,
+    TURNS,
+    all_rows,
+    append,
+    bytes_in,
+    chunk,
+    new_keys,
+    sha,
+    shipped,
+    store_at,
+    turn,
+    words,
+)
 
 SPRITE = "ada"
 
@@ -93,7 +106,8 @@ async def test_rows_and_chunks_are_stored_by_key(place: Path | str) -> None:
         assert await store.position(SPRITE) == Position()
         with pytest.raises(StoreError, match="Nothing is stored of ada"):
             await all_rows(store, SPRITE)
-        position = await store.append(
+        position = await append(
+            store,
             SPRITE,
             shipped(
                 turn(10, "ten", 1),
@@ -122,23 +136,23 @@ async def test_rows_and_chunks_are_stored_by_key(place: Path | str) -> None:
 async def test_paged_rows_are_ordered_and_unique(place: Path | str) -> None:
     async with store_at(place) as store:
         rows = [turn(number, f"turn {number}", 500 - number) for number in range(499, 0, -1)]
-        await store.append(SPRITE, shipped(*rows))
+        await append(store, SPRITE, shipped(*rows))
         assert await words(store, SPRITE) == [f"turn {number}" for number in range(1, 500)]
 
 
 async def test_duplicate_message_is_idempotent_and_atomic(place: Path | str) -> None:
     async with store_at(place) as store:
         first = shipped(turn(1, "one", 1), turn(2, "two", 2), whole=True)
-        before = await store.append(SPRITE, first)
-        again = await store.append(SPRITE, first)
+        before = await append(store, SPRITE, first)
+        again = await append(store, SPRITE, first)
         assert (again.through, again.whole_through) == (before.through, before.whole_through)
-        await store.append(SPRITE, shipped(turn(2, "two", 2), turn(3, "three", 3)))
+        await append(store, SPRITE, shipped(turn(2, "two", 2), turn(3, "three", 3)))
         assert await words(store, SPRITE) == ["one", "two", "three"]
         assert not (await store.position(SPRITE)).is_whole
         with pytest.raises(BadShipmentError):
-            await store.append(SPRITE, shipped(turn(4, "four", 4), ("../etc", 1, {}, 5)))
+            await append(store, SPRITE, shipped(turn(4, "four", 4), ("../etc", 1, {}, 5)))
         with pytest.raises(StoreError, match="asked again"):
-            await store.append(SPRITE, shipped(turn(9, "nine", 9)), after=8)
+            await append(store, SPRITE, shipped(turn(9, "nine", 9)), after=8)
         assert await words(store, SPRITE) == ["one", "two", "three"]
         kept = await store.kept(SPRITE)
         assert (kept.rows, kept.older_rows) == (3, 0)
@@ -146,13 +160,13 @@ async def test_duplicate_message_is_idempotent_and_atomic(place: Path | str) -> 
 
 async def test_past_state_is_readable_for_month(place: Path | str) -> None:
     async with store_at(place) as store:
-        await store.append(SPRITE, shipped(turn(1, "first", 1), turn(2, "second", 2), whole=True))
+        await append(store, SPRITE, shipped(turn(1, "first", 1), turn(2, "second", 2), whole=True))
         await move_clock(store, SPRITE, 100)
         then = time.time() - 50
         # Incomplete: a state in between belongs to no time.
-        await store.append(SPRITE, shipped(turn(1, "changed", 3)))
+        await append(store, SPRITE, shipped(turn(1, "changed", 3)))
         assert await words(store, SPRITE, time.time() + 50) == ["first", "second"]
-        await store.append(SPRITE, shipped((TURNS, 2, None, 4), turn(3, "third", 5), whole=True))
+        await append(store, SPRITE, shipped((TURNS, 2, None, 4), turn(3, "third", 5), whole=True))
         assert await words(store, SPRITE) == ["changed", "third"]
         assert await words(store, SPRITE, then) == ["first", "second"]
         with pytest.raises(StoreError, match="of that time"):
@@ -172,10 +186,10 @@ async def test_past_state_is_readable_for_month(place: Path | str) -> None:
 
 async def test_reader_has_consistent_snapshot(place: Path | str) -> None:
     async with store_at(place) as store:
-        await store.append(SPRITE, shipped(*(turn(number, f"old {number}", number) for number in range(1, 301))))
+        await append(store, SPRITE, shipped(*(turn(number, f"old {number}", number) for number in range(1, 301))))
         reading = store.rows(SPRITE)
         seen = [(await anext(reading)).row["user_text"]]
-        await store.append(SPRITE, shipped(*(turn(number, f"new {number}", 300 + number) for number in range(1, 302))))
+        await append(store, SPRITE, shipped(*(turn(number, f"new {number}", 300 + number) for number in range(1, 302))))
         seen += [row.row["user_text"] async for row in reading]
         assert seen == [f"old {number}" for number in range(1, 301)]
 
@@ -183,7 +197,8 @@ async def test_reader_has_consistent_snapshot(place: Path | str) -> None:
 async def test_unreferenced_chunks_are_evicted_after_week(place: Path | str) -> None:
     kept, dropped = b"kept" * 100, b"dropped" * 100
     async with store_at(place) as store:
-        await store.append(
+        await append(
+            store,
             SPRITE,
             shipped(
                 ("files", "a.txt", {"chunks": [sha(kept)]}, 1),
@@ -193,7 +208,7 @@ async def test_unreferenced_chunks_are_evicted_after_week(place: Path | str) -> 
             ),
         )
         await move_clock(store, SPRITE, 100)
-        await store.append(SPRITE, shipped(("files", "b.txt", None, 3), whole=True))
+        await append(store, SPRITE, shipped(("files", "b.txt", None, 3), whole=True))
         await move_clock(store, SPRITE, 31 * 86400)
         await store.tidy(SPRITE)
         assert await store.chunk(SPRITE, sha(dropped)) == dropped
@@ -208,10 +223,10 @@ async def test_unreferenced_chunks_are_evicted_after_week(place: Path | str) -> 
 
 async def test_other_log_waits_for_acceptance_and_keeps_old(place: Path | str) -> None:
     async with store_at(place) as store:
-        await store.append(SPRITE, shipped(turn(1, "before", 1), whole=True))
+        await append(store, SPRITE, shipped(turn(1, "before", 1), whole=True))
         other = shipped(turn(1, "another", 1), log="log-2")
         with pytest.raises(StoreAheadError):
-            await store.append(SPRITE, other)
+            await append(store, SPRITE, other)
         assert await words(store, SPRITE) == ["before"]
         await move_clock(store, SPRITE, 100)
         await store.accept(SPRITE)
@@ -220,15 +235,15 @@ async def test_other_log_waits_for_acceptance_and_keeps_old(place: Path | str) -
         found = await standing(store, SPRITE)
         assert found.behind is not None
         assert found.behind >= 100
-        assert (await store.newest(SPRITE)).log == LOG
+        assert (await store.read(SPRITE, SpriteLog.newest)).log == LOG
         assert (await store.kept(SPRITE)).rows == 1
-        await store.append(SPRITE, other)
-        assert (await store.newest(SPRITE)).log == LOG
+        await append(store, SPRITE, other)
+        assert (await store.read(SPRITE, SpriteLog.newest)).log == LOG
         # Until the new log is complete, the old one is restorable.
         assert await words(store, SPRITE) == ["before"]
-        await store.append(SPRITE, shipped(turn(2, "and more", 2), log="log-2", whole=True))
+        await append(store, SPRITE, shipped(turn(2, "and more", 2), log="log-2", whole=True))
         assert await words(store, SPRITE) == ["another", "and more"]
-        assert (await store.newest(SPRITE)).log == "log-2"
+        assert (await store.read(SPRITE, SpriteLog.newest)).log == "log-2"
         assert (await standing(store, SPRITE)).behind == 0
         assert await words(store, SPRITE, time.time() - 50) == ["before"]
         assert (await verified(store, SPRITE)).wrong == []
@@ -244,9 +259,10 @@ def tombstone(position: int) -> tuple[str, int, Any, int]:
 async def test_forgotten_text_leaves_versions_generations_and_bytes(place: Path | str) -> None:
     secret, kept = b"the secret file" * 50, b"another file" * 50
     async with store_at(place) as store:
-        await store.append(SPRITE, shipped(turn(1, "SECRET of before", 1), log="log-0", whole=True))
+        await append(store, SPRITE, shipped(turn(1, "SECRET of before", 1), log="log-0", whole=True))
         await store.accept(SPRITE)
-        await store.append(
+        await append(
+            store,
             SPRITE,
             shipped(
                 turn(1, "SECRET one", 1),
@@ -258,13 +274,13 @@ async def test_forgotten_text_leaves_versions_generations_and_bytes(place: Path 
                 whole=True,
             ),
         )
-        await store.append(SPRITE, shipped(turn(1, "SECRET two", 6), whole=True))
+        await append(store, SPRITE, shipped(turn(1, "SECRET two", 6), whole=True))
         blobs = await sealed_pieces(store, SPRITE)
         then = time.time()
         rows = [turn(1, "[forgotten]", 7), ("files", "secret.txt", None, 8), tombstone(9)]
         # A row that is overwritten later is removed then, without a month of versions.
-        await store.append(SPRITE, shipped(*rows))
-        await store.append(SPRITE, shipped(turn(3, "[forgotten, too]", 10), whole=True))
+        await append(store, SPRITE, shipped(*rows))
+        await append(store, SPRITE, shipped(turn(3, "[forgotten, too]", 10), whole=True))
 
         assert await words(store, SPRITE) == ["[forgotten]", "harmless", "[forgotten, too]"]
         with pytest.raises(StoreError, match="of that time"):
@@ -283,13 +299,13 @@ async def test_forgotten_text_leaves_versions_generations_and_bytes(place: Path 
             assert [blob for blob in gone if blob[:16] in on_disk or blob[-16:] in on_disk] == []
         assert (await verified(store, SPRITE)).wrong == []
         # Later changes are kept for a month again.
-        await store.append(SPRITE, shipped(turn(2, "changed", 11), whole=True))
+        await append(store, SPRITE, shipped(turn(2, "changed", 11), whole=True))
         assert (await store.kept(SPRITE)).older_rows == 1
 
 
 async def test_forget_is_completed_after_stop_before_wipe(place: Path | str) -> None:
     async with store_at(place) as store:
-        await store.append(SPRITE, shipped(turn(1, "one", 1)))
+        await append(store, SPRITE, shipped(turn(1, "one", 1)))
         await store.write(SPRITE, lambda log: log.forget(1, 1))
         assert await store.wipe_is_due(SPRITE)
         # A forget during the wipe makes another wipe due.
@@ -301,9 +317,9 @@ async def test_forget_is_completed_after_stop_before_wipe(place: Path | str) -> 
 
 async def test_full_resend_replaces_everything(place: Path | str) -> None:
     async with store_at(place) as store:
-        await store.append(SPRITE, shipped(turn(1, "one", 1), turn(2, "two", 2), turn(3, "three", 3), whole=True))
-        await store.append(SPRITE, shipped(turn(1, "one", 11), turn(3, "three, changed", 12)))
-        await store.append(SPRITE, shipped(("manifest", "baseline", {"position": 10}, 13), whole=True))
+        await append(store, SPRITE, shipped(turn(1, "one", 1), turn(2, "two", 2), turn(3, "three", 3), whole=True))
+        await append(store, SPRITE, shipped(turn(1, "one", 11), turn(3, "three, changed", 12)))
+        await append(store, SPRITE, shipped(("manifest", "baseline", {"position": 10}, 13), whole=True))
         assert await all_rows(store, SPRITE) == [
             StoredRow(TURNS, 1, {"id": 1, "user_text": "one"}),
             StoredRow(TURNS, 3, {"id": 3, "user_text": "three, changed"}),
@@ -313,10 +329,10 @@ async def test_full_resend_replaces_everything(place: Path | str) -> None:
 async def test_row_without_its_chunks_is_refused(place: Path | str) -> None:
     async with store_at(place) as store:
         with pytest.raises(MissingChunkError):
-            await store.append(SPRITE, shipped(("files", "f", {"chunks": [sha(b"content")]}, 1)))
+            await append(store, SPRITE, shipped(("files", "f", {"chunks": [sha(b"content")]}, 1)))
         assert await store.position(SPRITE) == Position()
-        await store.append(SPRITE, shipped(through=1, chunks=[chunk(b"content")]))
-        await store.append(SPRITE, shipped(("files", "f", {"chunks": [sha(b"content")]}, 2)))
+        await append(store, SPRITE, shipped(through=1, chunks=[chunk(b"content")]))
+        await append(store, SPRITE, shipped(("files", "f", {"chunks": [sha(b"content")]}, 2)))
         assert await store.chunk(SPRITE, sha(b"content")) == b"content"
 
 
@@ -338,7 +354,8 @@ async def everything_unsealed(store: SealedStore, sprite: str) -> bytes:
 
 async def test_sealed_store_reveals_nothing_without_key(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
-        await store.append(
+        await append(
+            store,
             SPRITE,
             shipped(
                 turn(1, "words that nobody reads", 1),
@@ -354,7 +371,7 @@ async def test_sealed_store_reveals_nothing_without_key(tmp_path: Path) -> None:
 
     async with store_at(tmp_path) as another:
         with pytest.raises(WrongKeyError, match="not in BRIDGE_STORE_KEY"):
-            await another.append(SPRITE, shipped(turn(2, "two", 3)))
+            await append(another, SPRITE, shipped(turn(2, "two", 3)))
         with pytest.raises(WrongKeyError):
             await words(another, SPRITE)
         with pytest.raises(WrongKeyError):
@@ -378,7 +395,7 @@ async def test_sealed_store_reveals_nothing_without_key(tmp_path: Path) -> None:
 async def test_tampered_piece_is_named(tmp_path: Path, change: str) -> None:
     async with store_at(tmp_path) as store:
         rows = [turn(1, "one", 1), turn(2, "two", 2), ("files", "f", {"chunks": [sha(b"content")]}, 3)]
-        await store.append(SPRITE, shipped(*rows, chunks=[chunk(b"content")]))
+        await append(store, SPRITE, shipped(*rows, chunks=[chunk(b"content")]))
         assert (await verified(store, SPRITE)).wrong == []
         await store.shelf.write(SPRITE, lambda tx: tx.execute(change))
         wrong = (await verified(store, SPRITE)).wrong
@@ -392,12 +409,12 @@ async def test_tampered_piece_is_named(tmp_path: Path, change: str) -> None:
 async def test_check_counts_lost_rows(place: Path | str) -> None:
     async with store_at(place) as store:
         for at in range(1, 8):
-            await store.append(SPRITE, shipped(turn(at, f"turn {at}", 10 * at), turn(1, f"edit {at}", 10 * at + 1)))
+            await append(store, SPRITE, shipped(turn(at, f"turn {at}", 10 * at), turn(1, f"edit {at}", 10 * at + 1)))
         await move_clock(store, SPRITE, 40 * 86400)
-        await store.append(SPRITE, shipped(turn(9, "nine", 100), through=100, whole=True))
+        await append(store, SPRITE, shipped(turn(9, "nine", 100), through=100, whole=True))
         await store.tidy(SPRITE)
-        await store.append(SPRITE, shipped(tombstone(101)))
-        await store.append(SPRITE, shipped(turn(9, "ten", 110), log=LOG, whole=True))
+        await append(store, SPRITE, shipped(tombstone(101)))
+        await append(store, SPRITE, shipped(turn(9, "ten", 110), log=LOG, whole=True))
         assert (await checked(store, SPRITE)).wrong == []
 
         def lose(tx: Transaction) -> None:
@@ -410,7 +427,7 @@ async def test_check_counts_lost_rows(place: Path | str) -> None:
         assert lost
         assert findings.count == lost
         assert all("lacks" in words and TURNS in words for words in findings.wrong)
-        assert (await store.health(SPRITE)).damaged == lost
+        assert (await store.read(SPRITE, SpriteLog.health)).damaged == lost
         assert (await store.kept(SPRITE)).sprite == SPRITE
         # A missing count is detected too.
         await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_census WHERE sprite = ?", (SPRITE,)))
@@ -423,7 +440,7 @@ async def test_damaged_pieces_are_wanted_and_replaced(place: Path | str) -> None
         content, other = os.urandom(999), os.urandom(999)
         file, long = {"size": 1998, "chunks": [sha(content), sha(other)]}, {"chunks": [sha(content)]}
         rows = [turn(1, "one", 1), turn(2, "two", 2), (TURNS, 3, long, 3), ("files", "f", file, 4)]
-        await store.append(SPRITE, shipped(*rows, chunks=[chunk(content), chunk(other)], whole=True))
+        await append(store, SPRITE, shipped(*rows, chunks=[chunk(content), chunk(other)], whole=True))
         then = time.time()
 
         def damage(tx: Transaction) -> None:
@@ -433,15 +450,15 @@ async def test_damaged_pieces_are_wanted_and_replaced(place: Path | str) -> None
             tx.execute(sql, (b"0" * 40, SPRITE, log.chunk_name(sha(content))))
 
         await store.shelf.write(SPRITE, damage)
-        assert not await store.ask_again(SPRITE, 60)
+        assert not await store.write(SPRITE, lambda log: log.ask_again(60))
         assert (await checked(store, SPRITE)).count == 2
-        assert await store.ask_again(SPRITE, 60)
-        assert not await store.ask_again(SPRITE, 60)
+        assert await store.write(SPRITE, lambda log: log.ask_again(60))
+        assert not await store.write(SPRITE, lambda log: log.ask_again(60))
         # The row of a file is intact, and so is the file's other chunk.
         assert await store.read(SPRITE, SpriteLog.wanted) == Lacks({TURNS: [(1, 1), (3, 3)]}, [sha(content)])
         again = [turn(1, "one", 11), (TURNS, 3, long, 12)]
-        await store.append(SPRITE, shipped(*again, chunks=[chunk(content)], whole=True))
-        await store.healed(SPRITE)
+        await append(store, SPRITE, shipped(*again, chunks=[chunk(content)], whole=True))
+        await store.write(SPRITE, SpriteLog.recount)
         assert (await checked(store, SPRITE)).wrong == []
         assert await store.read(SPRITE, SpriteLog.wanted) == Lacks({}, [])
         for as_of in (None, then):
@@ -453,7 +470,7 @@ async def test_damaged_pieces_are_wanted_and_replaced(place: Path | str) -> None
 async def test_lost_rows_are_wanted_by_gaps(place: Path | str) -> None:
     async with store_at(place) as store:
         rows = [turn(number, str(number), number) for number in range(1, 7)]
-        await store.append(SPRITE, shipped(*rows, ("memory", "user.md", {}, 7), whole=True))
+        await append(store, SPRITE, shipped(*rows, ("memory", "user.md", {}, 7), whole=True))
 
         def lose(tx: Transaction) -> None:
             tx.execute("DELETE FROM stored_rows WHERE sprite = ? AND number IN (2, 5, 6)", (SPRITE,))
@@ -462,8 +479,8 @@ async def test_lost_rows_are_wanted_by_gaps(place: Path | str) -> None:
         assert (await checked(store, SPRITE)).count == 3
         assert (await store.read(SPRITE, SpriteLog.wanted)).rows == {TURNS: [(2, 2), (5, 2**63 - 1)]}
         # A sprite that does not have all of them any more has shipped what there is.
-        await store.append(SPRITE, shipped(turn(2, "2", 12), turn(5, "5", 13), whole=True))
-        await store.healed(SPRITE)
+        await append(store, SPRITE, shipped(turn(2, "2", 12), turn(5, "5", 13), whole=True))
+        await store.write(SPRITE, SpriteLog.recount)
         assert (await checked(store, SPRITE)).wrong == []
         assert await words(store, SPRITE) == ["1", "2", "3", "4", "5"]
         # Without a count, a row of any part may be missing.
@@ -476,7 +493,7 @@ async def test_lost_rows_are_wanted_by_gaps(place: Path | str) -> None:
 async def test_checks_are_shared_and_paced(place: Path | str) -> None:
     async with store_at(place) as store:
         for sprite in (SPRITE, "eve"):
-            await store.append(sprite, shipped(turn(1, "one", 1), whole=True))
+            await append(store, sprite, shipped(turn(1, "one", 1), whole=True))
         damaged = list[str]()
         checks, others = Checks(store, damaged.append), Checks(store, damaged.append)
         await asyncio.gather(checks.look(), others.look())
@@ -484,7 +501,8 @@ async def test_checks_are_shared_and_paced(place: Path | str) -> None:
         await store.shelf.write(SPRITE, lambda tx: tx.execute("DELETE FROM stored_rows WHERE sprite = ?", (SPRITE,)))
         await checks.look()
         assert damaged == []
-        await store.write(SPRITE, SpriteLog.recheck)
+        again = "UPDATE stored_sprites SET check_began_at = NULL WHERE sprite = ?"
+        await store.shelf.write(SPRITE, lambda tx: tx.execute(again, (SPRITE,)))
         await checks.look()
         assert damaged == [SPRITE]
         assert checks.damaged == {SPRITE: 1, "eve": 0}
@@ -494,7 +512,7 @@ async def test_checks_are_shared_and_paced(place: Path | str) -> None:
 async def test_row_of_another_sprite_is_rejected(place: Path | str) -> None:
     async with store_at(place) as store:
         for sprite in (SPRITE, "eve"):
-            await store.append(sprite, shipped(turn(1, f"of {sprite}", 1)))
+            await append(store, sprite, shipped(turn(1, f"of {sprite}", 1)))
         (_, secret), (row, _) = await sealed_pieces(store, "eve"), await sealed_pieces(store, SPRITE)
 
         def put(tx: Transaction) -> None:
@@ -530,19 +548,19 @@ async def test_large_forget_proceeds_in_steps_and_resumes(tmp_path: Path) -> Non
         for version in (0, 1):
             first = version * rows + 1
             turns = [turn(n, f"SECRET {version}", first + n - 1) for n in range(1, rows + 1)]
-            await store.append(SPRITE, shipped(*turns, whole=True))
+            await append(store, SPRITE, shipped(*turns, whole=True))
         through = 2 * rows
         # Its targets are sent first, as with everything too long for one message.
-        await store.append(SPRITE, shipped(through=through + 1, chunks=[chunk(piece) for piece in pieces]))
-        before = await store.append(SPRITE, shipped(through=through + 1, whole=True))
+        await append(store, SPRITE, shipped(through=through + 1, chunks=[chunk(piece) for piece in pieces]))
+        before = await append(store, SPRITE, shipped(through=through + 1, whole=True))
         gone = ("tombstones", 1, {"chunks": [sha(piece) for piece in pieces]}, through + 3)
         message = shipped(turn(1, "[forgotten]", through + 2), gone)
         steps, position = 0, before
         while position.through == before.through:
-            ending = SealedStore(Ending(store.shelf, steps), store.keyring, 2**30)
+            ending = SealedStore(cast("Shelf", Ending(store.shelf, steps)), store.keyring, 2**30)
             steps += 1
             try:
-                position = await ending.append(SPRITE, message, before.through)
+                position = await append(ending, SPRITE, message, before.through)
             except asyncio.CancelledError:
                 position = await store.position(SPRITE)
                 if position.through > before.through:
@@ -554,8 +572,8 @@ async def test_large_forget_proceeds_in_steps_and_resumes(tmp_path: Path) -> Non
         # The start; 1,300 older versions, 1,200 turns and 600 files, 500 at a time; and the end.
         assert steps > 8
         assert (await store.kept(SPRITE)).older_rows == 0
-        await store.append(
-            SPRITE, shipped(*(turn(n, "[forgotten]", through + 2 + n) for n in range(2, 1201)), whole=True)
+        await append(
+            store, SPRITE, shipped(*(turn(n, "[forgotten]", through + 2 + n) for n in range(2, 1201)), whole=True)
         )
         assert await words(store, SPRITE) == ["[forgotten]"] * 1200 + ["SECRET 1"] * 100
         assert (await store.kept(SPRITE)).older_rows == 0
@@ -592,7 +610,7 @@ async def test_hostile_batch_is_refused_and_not_stored(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         for message in HOSTILE:
             with pytest.raises(BadShipmentError):
-                await store.append(SPRITE, message)
+                await append(store, SPRITE, message)
             assert await store.position(SPRITE) == Position(), message
             kept = await store.kept(SPRITE)
             assert (kept.rows, kept.older_rows, kept.chunks, kept.size) == (0, 0, 0, 0), message
@@ -600,11 +618,11 @@ async def test_hostile_batch_is_refused_and_not_stored(tmp_path: Path) -> None:
 
 async def test_endless_replication_fills_own_quota_only(place: Path | str) -> None:
     async with store_at(place, quota=100_000) as store:
-        await store.append("eve", shipped(turn(1, "of eve", 1), whole=True))
+        await append(store, "eve", shipped(turn(1, "of eve", 1), whole=True))
 
         async def without_end() -> None:
             for number in range(1, 100):
-                await store.append(SPRITE, shipped(turn(1, "x" * 5000, number)))
+                await append(store, SPRITE, shipped(turn(1, "x" * 5000, number)))
 
         with pytest.raises(StoreFullError, match="has used up its"):
             await without_end()
@@ -612,9 +630,9 @@ async def test_endless_replication_fills_own_quota_only(place: Path | str) -> No
         assert kept.size <= 100_000
         assert kept.position.through == kept.rows + kept.older_rows
         # A message that frees space is accepted, and so is a forget.
-        await store.append(SPRITE, shipped(turn(1, "x" * 5000, 49), tombstone(50)))
+        await append(store, SPRITE, shipped(turn(1, "x" * 5000, 49), tombstone(50)))
         assert (await store.kept(SPRITE)).size < 10_000
-        await store.append("eve", shipped(turn(2, "and more", 2), whole=True))
+        await append(store, "eve", shipped(turn(2, "and more", 2), whole=True))
 
 
 async def test_tiny_rows_count_with_disk_overhead(tmp_path: Path) -> None:
@@ -624,7 +642,7 @@ async def test_tiny_rows_count_with_disk_overhead(tmp_path: Path) -> None:
         async def without_end() -> None:
             for number in range(0, 100_000, 500):
                 rows = [turn(each, "", each) for each in range(number + 1, number + 501)]
-                await store.append(SPRITE, shipped(*rows, whole=True))
+                await append(store, SPRITE, shipped(*rows, whole=True))
 
         with pytest.raises(StoreFullError):
             await without_end()
@@ -633,12 +651,12 @@ async def test_tiny_rows_count_with_disk_overhead(tmp_path: Path) -> None:
 
 async def test_repeated_completion_uses_no_space(place: Path | str) -> None:
     async with store_at(place) as store:
-        await store.append(SPRITE, shipped(turn(1, "first", 1), whole=True))
+        await append(store, SPRITE, shipped(turn(1, "first", 1), whole=True))
         for through in range(2, 30):
             more: dict[str, Any] = {"chunks": [chunk(b"again")]} if through % 3 else {}
             row = [("manifest", "baseline", {"position": 1}, through)] if through % 5 == 0 else []
-            await store.append(SPRITE, shipped(*row, through=through, whole=through % 2 == 0, **more))
-        await store.append(SPRITE, shipped(turn(1, "second", 30), whole=True))
+            await append(store, SPRITE, shipped(*row, through=through, whole=through % 2 == 0, **more))
+        await append(store, SPRITE, shipped(turn(1, "second", 30), whole=True))
 
         def moments(tx: Transaction) -> int:
             return int(tx.execute("SELECT count(*) AS count FROM stored_moments").fetchone()["count"])
@@ -666,17 +684,17 @@ async def test_replication_leaves_database_connections_free(postgres_url: str) -
 
 async def test_first_key_seals_and_all_unseal(place: Path | str) -> None:
     old, new = new_keys(2)
-    async with store_at(place, FixedKeys([old])) as store:
-        await store.append(SPRITE, shipped(turn(1, "one", 1)))
-    async with store_at(place, FixedKeys([new, old])) as store:
-        await store.append(SPRITE, shipped(turn(2, "two", 2)))
+    async with store_at(place, fixed_keys([old])) as store:
+        await append(store, SPRITE, shipped(turn(1, "one", 1)))
+    async with store_at(place, fixed_keys([new, old])) as store:
+        await append(store, SPRITE, shipped(turn(2, "two", 2)))
         assert await words(store, SPRITE) == ["one", "two"]
-    async with store_at(place, FixedKeys([new])) as store:
+    async with store_at(place, fixed_keys([new])) as store:
         with pytest.raises(WrongKeyError):
             await words(store, SPRITE)
         # A deleted replica of a running agent is shipped once more.
         await store.delete(SPRITE)
-        await store.append(SPRITE, shipped(turn(1, "one", 1), turn(2, "two", 2)))
+        await append(store, SPRITE, shipped(turn(1, "one", 1), turn(2, "two", 2)))
         assert await words(store, SPRITE) == ["one", "two"]
 
 
@@ -689,7 +707,7 @@ async def test_bridges_sharing_secret_derive_same_seal(postgres_url: str, tmp_pa
 
         secret = "what these two share"
         async with store_of("one", cluster_secret=secret) as one, store_of("two", cluster_secret=secret) as two:
-            await one.append("ada", shipped(turn(1, "one", 1), whole=True), 0)
+            await append(one, "ada", shipped(turn(1, "one", 1), whole=True), 0)
             assert await words(two, "ada") == ["one"]
         async with store_of("one", cluster_secret=secret, store_keys=(new_keys()[0],)) as named:
             assert await words(named, "ada") == ["one"]
@@ -708,35 +726,35 @@ async def test_empty_log_of_killed_bridge_needs_no_key(tmp_path: Path) -> None:
         await store.tidy("ada")
         assert await store.sprites() == ["ada"]
     async with open_store(Settings(tmp_path), None) as store:
-        await store.append("ada", shipped(turn(1, "one", 1), whole=True), 0)
+        await append(store, "ada", shipped(turn(1, "one", 1), whole=True), 0)
         assert await words(store, "ada") == ["one"]
 
 
 async def test_key_file_is_made_once(tmp_path: Path) -> None:
     path = tmp_path / "store.key"
-    assert KeyFile(path, makes=True).current().id == KeyFile(path, makes=True).current().id
+    assert key_file(path, makes=True).current().id == key_file(path, makes=True).current().id
     assert oct(path.stat().st_mode & 0o777) == "0o600"
     path.chmod(0o644)
     with pytest.raises(OperatorError, match="can be read by others"):
-        KeyFile(path).current()
+        key_file(path).current()
     path.chmod(0o600)
     path.write_text("no key\n")
     with pytest.raises(OperatorError, match="contains no valid key"):
-        KeyFile(path).current()
+        key_file(path).current()
     path.unlink()
     with pytest.raises(OperatorError, match="Restore it from"):
-        KeyFile(path).current()
+        key_file(path).current()
 
 
 async def test_deleted_replica_leaves_no_bytes_and_is_replaceable(place: Path | str) -> None:
     async with store_at(place) as store:
-        await store.append("eve", shipped(turn(1, "of eve", 1)))
-        await store.append(SPRITE, shipped(turn(1, "one", 1), chunks=[chunk(b"content")]))
+        await append(store, "eve", shipped(turn(1, "of eve", 1)))
+        await append(store, SPRITE, shipped(turn(1, "one", 1), chunks=[chunk(b"content")]))
         await store.delete(SPRITE)
         assert await store.sprites() == ["eve"]
         assert await store.position(SPRITE) == Position()
         await store.delete(SPRITE)
-        await store.append(SPRITE, shipped(turn(7, "seven", 7)))
+        await append(store, SPRITE, shipped(turn(7, "seven", 7)))
         assert await words(store, SPRITE) == ["seven"]
         assert await words(store, "eve") == ["of eve"]
 
@@ -747,9 +765,9 @@ async def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
     path.write_bytes(b"no database at all" * 300)
     async with store_at(tmp_path) as store:
         with pytest.raises(DamagedError, match="damaged"):
-            await store.append(SPRITE, shipped(turn(1, "one", 1)))
+            await append(store, SPRITE, shipped(turn(1, "one", 1)))
         assert path.read_bytes() == b"no database at all" * 300
-        await store.append("eve", shipped(turn(1, "of eve", 1)))
+        await append(store, "eve", shipped(turn(1, "of eve", 1)))
         with pytest.raises(StoreError, match="not a valid name"):
             await store.position("../eve")
 
