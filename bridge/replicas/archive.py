@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -199,7 +199,7 @@ async def archive_of(
     on_left_out: Callable[[LeftOut], None] = lambda _: None,
     room: int | None = None,
     leaves_out_damaged: bool = False,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield the archive of a sprite's state at `as_of` (Unix seconds; None: the newest), in non-empty pieces.
 
     `on_left_out` receives the left-out files before the first piece. `room` limits temporary bytes on disk (None: the

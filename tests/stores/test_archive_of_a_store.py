@@ -140,6 +140,15 @@ async def test_missing_or_altered_piece_fails_archive(lived_in: Path, store: Sea
         await written(store, tmp_path / "changed.zip")
 
 
+async def test_abandoned_archive_closes_open_entry(lived_in: Path, store: SealedStore) -> None:
+    await ship(store, "ada", lived_in)
+    made = archive_of(store, "ada")
+    async for piece in made:
+        if b"large.bin" in piece:
+            break
+    await made.aclose()
+
+
 async def test_malformed_row_is_named(lived_in: Path, store: SealedStore, tmp_path: Path) -> None:
     await ship(store, "ada", lived_in)
     at = (await store.position("ada")).through + 1
