@@ -14,26 +14,13 @@ from sprite.protocol.events import ToolUse
 from sprite.protocol.messages import PermissionRequest
 from sprite.protocol.tools import NETWORK
 
-_KINDS: dict[str, ToolKind] = {
-    "Read": "read",
-    "NotebookRead": "read",
-    "Edit": "edit",
-    "MultiEdit": "edit",
-    "Write": "edit",
-    "NotebookEdit": "edit",
-    "Bash": "execute",
-    "BashOutput": "execute",
-    "KillShell": "execute",
-    "Glob": "search",
-    "Grep": "search",
-    "LS": "search",
-    "WebSearch": "search",
-    "search_memory": "search",
-    "WebFetch": "fetch",
-    NETWORK: "fetch",
-    "Agent": "think",
-    "Task": "think",
-    "TodoWrite": "think",
+_TOOLS: dict[ToolKind, tuple[str, ...]] = {
+    "read": ("Read", "NotebookRead"),
+    "edit": ("Edit", "MultiEdit", "Write", "NotebookEdit"),
+    "execute": ("Bash", "BashOutput", "KillShell"),
+    "search": ("Glob", "Grep", "LS", "WebSearch", "search_memory"),
+    "fetch": ("WebFetch", NETWORK),
+    "think": ("Agent", "Task", "TodoWrite"),
 }
 _LONGEST_TITLE = 200
 _FENCE = re.compile(r"`{3,}")
@@ -41,7 +28,8 @@ _FENCE = re.compile(r"`{3,}")
 
 def kind_of(name: str) -> ToolKind:
     """Return a tool's kind in the protocol's terms."""
-    return _KINDS.get(drawing.tool_name(name), "other")
+    tool = drawing.tool_name(name)
+    return next((kind for kind, tools in _TOOLS.items() if tool in tools), "other")
 
 
 def title_of(name: str, tool_input: dict[str, Any]) -> str:
