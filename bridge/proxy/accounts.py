@@ -10,13 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from typing import Self
 
 from bridge.db.database import Database, DatabaseError
 from bridge.proxy import calls
 from bridge.proxy.budgets import Bounds, BudgetError, Limits
 from bridge.proxy.calls import HELD_SECONDS, ModelCall, Spend, Warnings
-from sprite.common.tasks import owned_task
+from sprite.common.tasks import Service, owned_task
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ class UnavailableError(Exception):
     """Spending cannot be recorded at the moment; a later call may succeed. The message is written for users."""
 
 
-class Accounts:
+class Accounts(Service):
     """Admit and settle model calls: `async with Accounts(...) as accounts:`; leaving it writes the pending settlements.
 
     `on_used_up` is called whenever the budget is used up: with the sprite, the message, and whether the person can
@@ -59,7 +58,7 @@ class Accounts:
         self._shared = shared
         self._on_death = on_death
         self._beat_seconds = beat_seconds
-        self._open: dict[str, float] = {}  # time of admission, by call id
+        self._admitted: dict[str, float] = {}  # time of admission, by call id
         self._ended: dict[str, ModelCall] = {}
         self._unsure: set[str] = set()
         self._noted = asyncio.Event()
@@ -67,26 +66,19 @@ class Accounts:
         self._settling = asyncio.Lock()
         self._failing_since: float | None = None
         self._writer: asyncio.Task[None] | None = None
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
+    async def _open(self, stack: AsyncExitStack) -> None:
         if not self._shared:
             # No other bridge has calls in flight.
             await calls.lose(self._database, HELD_SECONDS)
-        self._writer = await self._stack.enter_async_context(
-            owned_task(self._write_on(), name="ledger", on_death=self._on_death)
-        )
-        return self
+        stack.push_async_callback(self._close)
+        writing = owned_task(self._write_on(), name="ledger", on_death=self._on_death)
+        self._writer = await stack.enter_async_context(writing)
 
-    async def __aexit__(self, *_error: object) -> None:
-        try:
-            await self._stack.aclose()
-        finally:
-            await self.flush()
-            if self._ended:
-                log.error(
-                    "model calls could not be settled: their budget stays reserved", extra={"count": len(self._ended)}
-                )
+    async def _close(self) -> None:
+        await self.flush()
+        if count := len(self._ended):
+            log.error("model calls could not be settled: their budget stays reserved", extra={"count": count})
 
     @property
     def is_behind(self) -> bool:
@@ -110,12 +102,12 @@ class Accounts:
                 await self._wait(sprite, refusal, until)
         except DatabaseError as error:
             raise UnavailableError(_AWAY) from error
-        self._open[call.id] = time.monotonic()
+        self._admitted[call.id] = time.monotonic()
         return call
 
     def settle(self, call: ModelCall) -> None:
         """Replace a call's reserved budget by its `spent_usd`. Its row is written later, in the background."""
-        self._open.pop(call.id, None)
+        self._admitted.pop(call.id, None)
         call.state = "settled"
         self._ended[call.id] = call
         self._noted.set()
@@ -216,13 +208,12 @@ class Accounts:
     async def _beat(self) -> None:
         old = time.monotonic() - self._beat_seconds
         try:
-            for call_id, since in tuple(self._open.items()):
+            for call_id, since in tuple(self._admitted.items()):
                 if since <= old:
                     await calls.renew(self._database, call_id)
             if lost := await calls.lose(self._database):
-                log.warning(
-                    "model calls of a bridge that is gone are counted at their maximum cost", extra={"count": lost}
-                )
+                words = "model calls of a bridge that is gone are counted at their maximum cost"
+                log.warning(words, extra={"count": lost})
         except DatabaseError as error:
             # The next beat is soon enough: a hold lasts for many of them.
             log.warning("holds cannot be renewed (%s)", error.code)
