@@ -25,10 +25,6 @@ _ZIP: Final = b"PK\x03\x04"
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
 
-class ArchiveError(OperatorError):
-    """The file is no archive that can be imported. Nothing was written."""
-
-
 def is_archive(path: Path) -> bool:
     """Return whether a file begins like an archive, complete or not."""
     try:
@@ -54,7 +50,7 @@ class Archive:
         return sum(file.size for file in self.manifest.everything)
 
     def verify(self) -> Iterator[int]:
-        """Read everything once and yield the number of bytes read. Raises ArchiveError for damaged content."""
+        """Read everything once and yield the number of bytes read. Raises OperatorError for damaged content."""
         for file in self.manifest.everything:
             digest, size = hashlib.sha256(), 0
             for chunk in self.chunks(file):
@@ -62,26 +58,26 @@ class Archive:
                 size += len(chunk)
                 yield len(chunk)
             if (size, digest.hexdigest()) != (file.size, file.sha256):
-                raise ArchiveError(
+                raise OperatorError(
                     f"{self.path.name} is damaged: {file.path} is not as it was written. Nothing was imported; use "
                     "another copy of the archive."
                 )
 
     def chunks(self, file: layout.TableFile | layout.PlainFile) -> Iterator[bytes]:
-        """Yield the bytes of one file of the archive. Raises ArchiveError if it is longer than the manifest says."""
+        """Yield the bytes of one file of the archive. Raises OperatorError if it is longer than the manifest says."""
         left = file.size
         try:
             with self._zip.open(file.path) as entry:
                 while chunk := entry.read(_CHUNK_BYTES):
                     left -= len(chunk)
                     if left < 0:
-                        raise ArchiveError(f"{self.path.name}: {file.path} is longer than its manifest says.")
+                        raise OperatorError(f"{self.path.name}: {file.path} is longer than its manifest says.")
                     yield chunk
         except _DAMAGE as error:
             raise _damaged(self.path, file.path, error) from error
 
     def rows(self, file: layout.TableFile) -> Iterator[layout.Row]:
-        """Yield the rows of a file. Raises ArchiveError naming an invalid line."""
+        """Yield the rows of a file. Raises OperatorError naming an invalid line."""
         number = 0
         try:
             with self._zip.open(file.path) as entry:
@@ -99,14 +95,14 @@ class Archive:
         if number != file.rows:
             raise self.bad_row(file, number + 1, f"the line is missing: {file.rows} lines are expected")
 
-    def bad_row(self, file: layout.TableFile, number: int, why: str) -> ArchiveError:
-        """Return the ArchiveError for a row that cannot be used: its file, line number and the reason."""
-        return ArchiveError(f"{self.path.name}: {file.path}, line {number}: {why}. Nothing was imported.")
+    def bad_row(self, file: layout.TableFile, number: int, why: str) -> OperatorError:
+        """Return the OperatorError for a row that cannot be used: its file, line number and the reason."""
+        return OperatorError(f"{self.path.name}: {file.path}, line {number}: {why}. Nothing was imported.")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Archive]:
-    """Open an archive and check its manifest. Raises ArchiveError with a text for people."""
+    """Open an archive and check its manifest. Raises OperatorError with a text for people."""
     try:
         file = zipfile.ZipFile(path)
     except _DAMAGE as error:
@@ -116,11 +112,11 @@ def opened(path: Path) -> Iterator[Archive]:
         _check_entries(path, entries)
         names = {entry.filename: entry for entry in entries}
         if layout.MANIFEST not in names:
-            raise ArchiveError(
+            raise OperatorError(
                 f"{path.name} has no {layout.MANIFEST}: it is not complete. Use another copy of the archive."
             )
         if names[layout.MANIFEST].file_size > LARGEST_MANIFEST:
-            raise ArchiveError(f"{path.name}: its {layout.MANIFEST} is too long.")
+            raise OperatorError(f"{path.name}: its {layout.MANIFEST} is too long.")
         try:
             raw = file.read(layout.MANIFEST)
         except _DAMAGE as error:
@@ -132,12 +128,12 @@ def opened(path: Path) -> Iterator[Archive]:
 
 def _check_entries(path: Path, entries: list[zipfile.ZipInfo]) -> None:
     if len(entries) > layout.MOST_ENTRIES:
-        raise ArchiveError(f"{path.name} has {len(entries)} files; an archive has at most {layout.MOST_ENTRIES}.")
+        raise OperatorError(f"{path.name} has {len(entries)} files; an archive has at most {layout.MOST_ENTRIES}.")
     if len({entry.filename for entry in entries}) != len(entries):
-        raise ArchiveError(f"{path.name} has the same file twice: it was not written by a sprite.")
+        raise OperatorError(f"{path.name} has the same file twice: it was not written by a sprite.")
     # Entries that share their bytes can unpack to any size; those of an archive do not overlap.
     if sum(entry.compress_size for entry in entries) > path.stat().st_size:
-        raise ArchiveError(
+        raise OperatorError(
             f"{path.name} claims more content than its size allows: the archive was not written by a sprite."
         )
 
@@ -146,7 +142,7 @@ def _manifest(path: Path, raw: bytes) -> layout.Manifest:
     try:
         number = msgspec.json.decode(raw, type=layout.FormatOnly).format
         if number > layout.FORMAT:
-            raise ArchiveError(
+            raise OperatorError(
                 f"{path.name} was written by a newer Sprite (format {number}, known {layout.FORMAT}). Update Sprite."
             )
         manifest = msgspec.json.decode(raw, type=layout.Manifest)
@@ -155,12 +151,12 @@ def _manifest(path: Path, raw: bytes) -> layout.Manifest:
     for name, schema in SCHEMAS.items():
         version, known = manifest.schemas.get(name, 0), len(schema.migrations)
         if version > known:
-            raise ArchiveError(
+            raise OperatorError(
                 f"{path.name} was written by another version of Sprite ({name} of version {version}; this one has "
                 f"{known}). Import it with that version."
             )
         if version < 1:
-            raise ArchiveError(f"{path.name}: its {layout.MANIFEST} lacks the version of {name}.")
+            raise OperatorError(f"{path.name}: its {layout.MANIFEST} lacks the version of {name}.")
     return manifest
 
 
@@ -168,16 +164,16 @@ def _check_manifest(path: Path, manifest: layout.Manifest, names: dict[str, zipf
     """Check that the manifest lists exactly the files of the archive, and each at a valid path."""
     told = {file.path: file.size for file in manifest.everything}
     if len(told) != len(manifest.everything):
-        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} names a file twice.")
+        raise OperatorError(f"{path.name}: its {layout.MANIFEST} names a file twice.")
     for name, size in told.items():
         if name not in names or names[name].file_size != size:
-            raise ArchiveError(
+            raise OperatorError(
                 f"{path.name} is damaged: {name[:200]!r} is missing, or not as long as its manifest says."
             )
     if extra := names.keys() - told.keys() - {layout.README, layout.MANIFEST}:
-        raise ArchiveError(f"{path.name} has a file that its {layout.MANIFEST} does not name: {min(extra)[:200]!r}.")
+        raise OperatorError(f"{path.name} has a file that its {layout.MANIFEST} does not name: {min(extra)[:200]!r}.")
     if [table.path for table in manifest.tables] != [part.path for part in layout.PARTS]:
-        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} does not list the tables of format {layout.FORMAT}.")
+        raise OperatorError(f"{path.name}: its {layout.MANIFEST} does not list the tables of format {layout.FORMAT}.")
     _check_places(path, manifest)
 
 
@@ -186,24 +182,24 @@ def _check_places(path: Path, manifest: layout.Manifest) -> None:
     if not {file.path for file in manifest.memory} <= {
         f"{layout.MEMORY}/{name}" for name in layout.MEMORY_FILES.values()
     }:
-        raise ArchiveError(f"{path.name} contains an unknown memory file.")
+        raise OperatorError(f"{path.name} contains an unknown memory file.")
     if any(not file.path.startswith(f"{layout.FILES}/") for file in manifest.files):
-        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} names a file outside {layout.FILES}/.")
+        raise OperatorError(f"{path.name}: its {layout.MANIFEST} names a file outside {layout.FILES}/.")
     files = [file.path.removeprefix(f"{layout.FILES}/") for file in manifest.files]
     folders = [folder.path for folder in manifest.folders]
     for place in [*files, *folders]:
         if not layout.is_plain(place) or layout.is_ours(place):
-            raise ArchiveError(f"{path.name}: {place[:200]!r} is not a valid name for a person's file.")
+            raise OperatorError(f"{path.name}: {place[:200]!r} is not a valid name for a person's file.")
     above = {place[:at] for place in [*files, *folders] for at, sign in enumerate(place) if sign == "/"}
     if both := (above | set(folders)) & set(files):
-        raise ArchiveError(f"{path.name}: {min(both)[:200]!r} cannot be a file and a folder.")
+        raise OperatorError(f"{path.name}: {min(both)[:200]!r} cannot be a file and a folder.")
     entries: list[layout.PlainFile | layout.Folder] = [*manifest.memory, *manifest.files, *manifest.folders]
     if any(not 0 <= entry.mode <= layout.MOST_MODE or abs(entry.modified_ns) > layout.LATEST_NS for entry in entries):
-        raise ArchiveError(f"{path.name}: its {layout.MANIFEST} has invalid permissions or times.")
+        raise OperatorError(f"{path.name}: its {layout.MANIFEST} has invalid permissions or times.")
 
 
-def _damaged(path: Path, what: str, error: BaseException) -> ArchiveError:
+def _damaged(path: Path, what: str, error: BaseException) -> OperatorError:
     why = str(error) or type(error).__name__
-    return ArchiveError(
+    return OperatorError(
         f"{path.name} is damaged: {what} cannot be read ({why[:300]}). Nothing was imported; use another copy."
     )

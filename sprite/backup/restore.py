@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from sprite.backup.archive import SCHEMAS, Table, path_of
-from sprite.backup.archive_reader import Archive, ArchiveError
+from sprite.backup.archive_reader import Archive
 from sprite.common import sqlite
 from sprite.common.files import sync
 from sprite.config import Settings
@@ -112,8 +112,7 @@ _ROOM_FACTOR = 3
 
 def refuse_lived_in(settings: Settings, archive: Archive) -> None:
     """Raise OperatorError if the workspace has turns, a canvas, chat or conflicting files."""
-    databases: tuple[layout.DatabaseName, ...] = ("transcript.db", "workspace.db")
-    for name in databases:
+    for name in SCHEMAS:
         path = path_of(settings, name)
         if not path.exists():
             continue
@@ -143,7 +142,7 @@ def is_folding(folder: Path) -> bool:
 
 
 def refuse_same(archive: Archive) -> None:
-    """Raise ArchiveError if two names differ only in case or composition: the second file would replace the first."""
+    """Raise OperatorError if two names differ only in case or composition: the second file would replace the first."""
     every = [file.path.removeprefix(f"{layout.FILES}/") for file in archive.manifest.files]
     every += [folder.path for folder in archive.manifest.folders]
     # Including folders of files: `Docs/` and `docs/` would be merged.
@@ -151,7 +150,7 @@ def refuse_same(archive: Archive) -> None:
     seen = dict[str, str]()
     for place in places:
         if (other := seen.setdefault(layout.folded(place), place)) != place:
-            raise ArchiveError(
+            raise OperatorError(
                 f"{archive.path.name} has {other[:200]!r} and {place[:200]!r}, which this disk takes for the same "
                 "name. Nothing was imported: import the archive on a disk that distinguishes these names."
             )
@@ -174,10 +173,10 @@ def _is_same(path: Path, file: layout.PlainFile) -> bool:
 
 
 def refuse_too_large(folder: Path, archive: Archive) -> None:
-    """Raise ArchiveError if the archive's content does not fit the disk."""
+    """Raise OperatorError if the archive's content does not fit the disk."""
     free, needed = shutil.disk_usage(folder).free, archive.size * _ROOM_FACTOR
     if needed > free:
-        raise ArchiveError(
+        raise OperatorError(
             f"{archive.path.name} needs about {needed >> 20} MB here, and the disk has {free >> 20} MB left. "
             "Nothing was written."
         )
@@ -239,7 +238,7 @@ class Restore:
                 # The journal's newest entries may be lost, including tool calls.
                 await workspace.begin_none_again()
             except (TypeError, ValueError, KeyError, msgspec.MsgspecError) as error:
-                raise ArchiveError(
+                raise OperatorError(
                     f"{self._archive.path.name}: a card or a line of chat in it cannot be shown ({error}). "
                     "Nothing was imported."
                 ) from error

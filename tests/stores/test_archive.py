@@ -25,7 +25,7 @@ import pytest
 
 from sprite.backup import restore as moving_in
 from sprite.backup.archive import SCHEMAS, Export, snapshot
-from sprite.backup.archive_reader import ArchiveError, is_archive
+from sprite.backup.archive_reader import is_archive
 from sprite.backup.archive_reader import opened as archive_opened
 from sprite.backup.restore import is_folding, refuse_same
 from sprite.cli import archives as export_command
@@ -491,7 +491,7 @@ async def test_names_colliding_by_case_are_refused(lived_in: Path, tmp_path: Pat
     assert {each.name for each in (tmp_path / "new/documents/Straße").iterdir()} == {"a.txt", "A.txt", "e\u0301", "é"}
     assert not (tmp_path / "new/.Os").exists()
     assert not is_folding(tmp_path)
-    with archive_opened(path) as archive, pytest.raises(ArchiveError, match="takes for the same name"):
+    with archive_opened(path) as archive, pytest.raises(OperatorError, match="takes for the same name"):
         refuse_same(archive)
 
 
