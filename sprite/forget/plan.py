@@ -264,12 +264,12 @@ async def _plan_turns(
     if not turns:
         raise PeerError(f"There is no such {by}.", code="not_found")
     ids = {turn.id for turn in turns}
-    taught = await _answers(transcript)
-    elsewhere = {core(each.content) for each in taught.learnings if each.turn not in ids}
+    taught, lines = await _answers(transcript)
+    elsewhere = {core(each.content) for each in taught if each.turn not in ids}
     stays = [each for each in learnings if each.source_observation_id not in ids or core(each.content) in elsewhere]
-    gone = [each for each in taught.learnings if each.turn in ids and core(each.content) not in elsewhere]
-    others = {core(line.content) for line in taught.lines if line.turn not in ids}
-    resting = [line.content for line in taught.lines if line.turn in ids and core(line.content) not in others]
+    gone = [each for each in taught if each.turn in ids and core(each.content) not in elsewhere]
+    others = {core(line.content) for line in lines if line.turn not in ids}
+    resting = [line.content for line in lines if line.turn in ids and core(line.content) not in others]
     messages = {text.strip() for turn in turns for text in (turn.user_message, turn.agent_response)}
     whole = Statements(statement(text) for text in messages if len(content_words(text)) >= OWN_SENTENCE_WORDS)
     learned = Statements(statement(each.content) for each in gone)
@@ -293,12 +293,12 @@ async def _plan_turns(
     return Plan(by, scrubber, scrubber, whole_turns=ids)
 
 
-async def _others_words(turns: Collection[int], taught: _Answers, transcript: TranscriptDB) -> set[str]:
+async def _others_words(turns: Collection[int], taught: Sequence[_Cited], transcript: TranscriptDB) -> set[str]:
     """Return the words that are never removed, because templates, people's edits or other turns' learnings use them."""
     words = words_of(template(name) for name in CURATED)
     async for lines in _typed(transcript):
         words |= words_of(lines)
-    return words.union(*(content_words(each.content) for each in taught.learnings if each.turn not in turns))
+    return words.union(*(content_words(each.content) for each in taught if each.turn not in turns))
 
 
 def _cards_drawn(turn: Observation) -> set[str]:
@@ -314,18 +314,16 @@ async def _plan_learning(
     learning: LearningRow, learnings: Sequence[LearningRow], transcript: TranscriptDB, step: Step
 ) -> Plan:
     same = core(learning.content)
-    taught = await _answers(transcript)
+    taught, lines = await _answers(transcript)
     rows = [_Cited(each.source_observation_id, each.content, each.evidence or "") for each in learnings]
-    gone = [each for each in (*rows, *taught.learnings) if core(each.content) == same]
+    gone = [each for each in (*rows, *taught) if core(each.content) == same]
     stays = [each for each in rows if core(each.content) != same]
     sources = frozenset(each.turn for each in gone if each.turn is not None)
     quotes = _own_quotes(gone, stays)
     content = statement(learning.content)
     long = [quote for quote in quotes if len(content_words(quote)) >= OWN_PHRASE_WORDS]
     resting = [
-        line.content
-        for line in taught.lines
-        if line.turn in sources and core(line.quote) in {core(quote) for quote in quotes}
+        line.content for line in lines if line.turn in sources and core(line.quote) in {core(quote) for quote in quotes}
     ]
 
     def scrubber(said: Collection[str], words: Collection[str] = ()) -> Scrubber:
@@ -341,7 +339,7 @@ async def _plan_learning(
     words = set(content_words(learning.content)) - words_of(each.content for each in stays)
     words -= await _others_words(sources, taught, transcript)
     words = await _words_of_its_own(words, scrubber(long), scrubber(quotes), sources, transcript, step)
-    teaching = frozenset(each.turn for each in (*rows, *taught.learnings) if each.turn and core(each.content) != same)
+    teaching = frozenset(each.turn for each in (*rows, *taught) if each.turn and core(each.content) != same)
     return Plan("learning", scrubber(long, words), scrubber(quotes, words), sources, teaching)
 
 
@@ -424,23 +422,16 @@ class _Cited:
     quote: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """Every learning and every line with a citation in the curator's answers."""
-
-    learnings: list[_Cited]
-    lines: list[_Cited]
-
-
-async def _answers(transcript: TranscriptDB) -> _Answers:
-    found = _Answers([], [])
+async def _answers(transcript: TranscriptDB) -> tuple[list[_Cited], list[_Cited]]:
+    """Return every learning and every line with a citation in the curator's answers."""
+    learned, lines = list[_Cited](), list[_Cited]()
     async for curation in all_rows(transcript.curations.after):
         if curation.kind == "batch":
             answer = parse_response(curation.response)
-            found.learnings.extend(_Cited(each.turn_id, each.content, each.quote or "") for each in answer.learnings)
-            lines = (line for edits in answer.edits.values() for edit in edits for line in edit.lines)
-            found.lines.extend(_Cited(line.turn_id, line.text, line.quote or "") for line in lines)
-    return found
+            learned.extend(_Cited(each.turn_id, each.content, each.quote or "") for each in answer.learnings)
+            edits = (edit for edits in answer.edits.values() for edit in edits)
+            lines.extend(_Cited(line.turn_id, line.text, line.quote or "") for edit in edits for line in edit.lines)
+    return learned, lines
 
 
 async def _typed(transcript: TranscriptDB) -> AsyncIterator[list[str]]:
