@@ -196,8 +196,12 @@ class Leases(Service, Ownership):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self.give_all_back)
-        for work, name in ((self._beat_on(), "beats"), (self._watch(), "watch"), (self._listen(), "news")):
-            await stack.enter_async_context(owned_task(work, name=f"lease {name}", on_death=self._on_death))
+        for task in (
+            owned_task(self._beat_on(), name="lease beats", on_death=self._on_death),
+            owned_task(self._watch(), name="lease watch", on_death=self._on_death),
+            owned_task(self._listen(), name="lease news", on_death=self._on_death),
+        ):
+            await stack.enter_async_context(task)
 
     # --- Ownership ---
 

@@ -174,8 +174,11 @@ class Replicator(Service, Observer):
             # Report a missing key now.
             self._store.keyring.current()
         await stack.enter_async_context(self._tasks)
-        for work, name in ((self._tidy_on(), "upkeep"), (self.checks.run(), "checks")):
-            await stack.enter_async_context(owned_task(work, name=f"store {name}", on_death=self._on_death))
+        for task in (
+            owned_task(self._tidy_on(), name="store upkeep", on_death=self._on_death),
+            owned_task(self.checks.run(), name="store checks", on_death=self._on_death),
+        ):
+            await stack.enter_async_context(task)
 
     def follow(self, room_of: Callable[[str], SpriteHub | None]) -> None:
         """Set the function that returns a sprite's room, for sprites that are opened from now on."""
