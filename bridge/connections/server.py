@@ -27,7 +27,7 @@ from bridge.connections.store import ConnectionsError, Definition, Tool
 from bridge.providers.child import passed_on
 from sprite import __version__
 from sprite.common.addresses import is_public
-from sprite.common.tasks import TaskSet
+from sprite.common.tasks import TaskSet, to_its_end
 
 MOST_TOOLS = 200
 MOST_DESCRIPTION_CHARS = 4000
@@ -220,8 +220,7 @@ class Server:
                         await asyncio.wait({errors}, timeout=_LAST_WORDS_SECONDS)
                         self._last_words = pipes.last_words
             finally:
-                await pipes.drain()
-                await process.wait()
+                await to_its_end(pipes.end(), name="MCP end")
 
     def _explained(self, error: BaseException) -> ConnectionsError:
         while isinstance(error, BaseExceptionGroup):
@@ -242,6 +241,7 @@ class _Pipes:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018 - all three are pipes
+        self._process = process
         self._input, self._output, self._errors = process.stdin, process.stdout, process.stderr
         self._bytes = self._messages = 0
         self.last_words = ""
@@ -269,10 +269,11 @@ class _Pipes:
                 self._input.write(line.encode() + b"\n")
                 await self._input.drain()
 
-    async def drain(self) -> None:
-        """Read and drop the server's remaining output; otherwise the end of its process is not noticed."""
+    async def end(self) -> None:
+        """Wait for the end of a killed server. It is noticed only after the remaining output was read."""
         while await self._output.read(MOST_ANSWER_BYTES):
             pass
+        await self._process.wait()
 
     async def listen(self) -> None:
         """Keep the last part of what the server writes to stderr."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -18,10 +19,12 @@ from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 
 from bridge.connections.connections import Connections
+from bridge.connections.server import Server
 from bridge.connections.store import ConnectionsError, ConnectionStore, Definition
 from bridge.db.open import open_database
 from bridge.replicas.keys import key_file
 from sprite.protocol import shapes
+from tests.in_thread import PATIENCE
 from tests.mcp_server import SCRIPT, House, server, serving, with_login, with_token
 
 TOKEN = "sesame-0123456789"
@@ -124,6 +127,19 @@ async def test_killed_local_server_leaves_no_files(tmp_path: Path, monkeypatch: 
             assert await stage.use("echo", words="hello") == ("hello", False)
             assert list(Path(folder).iterdir())
         assert not list(Path(folder).iterdir())
+
+
+async def test_cancelled_close_waits_for_local_server(tmp_path: Path) -> None:
+    definition = Definition(command=[sys.executable, SCRIPT, "honest"])
+    server = Server(definition, tmp_path, inside=True)
+    await server.open(PATIENCE)
+    (session,) = server._owner
+    while not session.done():
+        session.cancel()
+        await asyncio.sleep(0)
+    # A process that nobody waited for warns here.
+    del server, session
+    gc.collect()
 
 
 async def test_changed_tools_wait_for_agreement(stage: Stage) -> None:
