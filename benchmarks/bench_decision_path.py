@@ -31,7 +31,7 @@ _ANSWER = f'FACT: [t{{turn}}] The user works in Lisbon. | "{_SAID}"'
 
 
 class Entered:
-    """The functions of ours that a stage enters, in any thread that starts after `watch`."""
+    """The product's functions that a stage enters, in any thread that starts after `watch`."""
 
     def __init__(self) -> None:
         self._codes: set[CodeType] | None = None

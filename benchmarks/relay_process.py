@@ -36,7 +36,7 @@ class OnePort:
         return Reached(await TcpChannel.open("127.0.0.1", self._port), sprite)
 
     async def deploy(self, sprite: str, report: Report) -> None:
-        """Nothing to do."""
+        """Do nothing: the sprite runs already."""
 
     async def state(self, sprite: str) -> HostState:  # noqa: ARG002 - it runs
         """See Host."""

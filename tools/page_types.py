@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TYPES = ROOT / "bridge/web/types/messages.d.ts"
 GENERATOR = ROOT / "node_modules/json-schema-to-typescript/dist/src/cli.js"
 _BANNER = "// Made by tools/page_types.py from sprite/protocol/; change it there, then `make types`."
-#: What the generator says below each description: by whom the schema was named.
+#: The generator's note below each description, which names the users of the schema.
 _REFERENCES = re.compile(r"(?: \*\n)? \* This interface was referenced by .*\n \* via the `definition` .*\n")
 
 

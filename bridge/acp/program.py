@@ -102,7 +102,7 @@ async def opened(source: BinaryIO | None = None, target: BinaryIO | None = None)
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     if stat.S_ISCHR(os.fstat(source.fileno()).st_mode) and not source.isatty():
-        # Nothing tells when /dev/null can be read.
+        # No event tells when /dev/null can be read.
         raise OperatorError(_NO_EDITOR)
     try:
         incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)

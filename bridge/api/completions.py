@@ -285,7 +285,7 @@ class Completions:
                 holder.person,
                 message.text,
                 answer.mission_id,
-                # Nothing else shows that a person typed the message.
+                # Only this shows that a person typed the message.
                 asked_by=None if asked.names_user else holder.label,
                 pasted=message.pasted,
                 quiet_seconds=_QUIET_SECONDS,

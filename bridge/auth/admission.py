@@ -1,7 +1,7 @@
 """Admission and revocation: the running requests of programs, the open WebSockets, and their end.
 
 Programs send a person's token in the Authorization header only: foreign pages could send cookies, and URLs appear in
-logs. A revocation ends this bridge's connections at once; the other bridges poll the database for those of theirs.
+logs. A revocation ends this bridge's connections at once; other bridges poll the database and end theirs.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from bridge.fake_model.request import Request, ToolOutcome
 from bridge.fake_model.words import normalised, reminder, significant
 from sprite.protocol.tools import LIST_CALL, OWN_TOOLS, SCHEDULE_CALL, SEARCH_CALL
 
-#: Beginnings of its own replies, which it does not repeat as memories.
+#: First words of its replies, which it does not repeat as memories.
 _OWN_WORDS = ("You: ", "Noted.", "This is what I have in front of me")
 
 _QUESTION = re.compile(

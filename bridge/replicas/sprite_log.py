@@ -337,7 +337,7 @@ class SpriteLog:
         self._counted, self._grown = {}, 0
 
     def recount(self) -> None:
-        """Count the existing rows anew, and let the next check begin at once. Rows still missing now are given up."""
+        """Count the existing rows again, and let the next check begin at once. Rows still missing now are given up."""
         self._tx.execute("DELETE FROM stored_census WHERE sprite = ?", (self._sprite,))
         self._tx.execute("UPDATE stored_sprites SET rows = 0, check_began_at = NULL WHERE sprite = ?", (self._sprite,))
         self._counted = {}

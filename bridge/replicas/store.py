@@ -59,7 +59,7 @@ class BadShipmentError(StoreError):
 
 
 class MissingChunkError(StoreError):
-    """The sprite ships a row without the chunks that it names: it has to ship everything once more."""
+    """The sprite ships a row without the chunks that it names: it has to ship everything again."""
 
 
 class StoreFullError(StoreError):

@@ -37,7 +37,7 @@ async def forget(settings: Settings, arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         if len(preview.turns) > MANY_TURNS:
             raise PeerError(f"This would forget more than {MANY_TURNS} turns. Add --yes to confirm.", code="too_much")
-        # Whatever is on stdin: a person has to confirm.
+        # A person has to confirm, so piped text does not count.
         if not sys.stdin.isatty():
             raise PeerError("Nothing was forgotten. Without a terminal, confirm with --yes.", code="not_sure")
         # On stderr, because stdout may be redirected. Ctrl-D reads as an empty line, which means no.

@@ -349,7 +349,7 @@ class BatchFold(FileFold):
                 for action in open_:
                     self._close(action)
                 if known is not None:
-                    # Nothing replaces it: it is finished.
+                    # It is finished, so no learning replaces it.
                     self.draft.put(effects.Superseded(number, number))
                 self.retired.append(open_[0].content if known is None else known.content)
 

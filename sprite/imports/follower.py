@@ -244,7 +244,7 @@ class Follower:
         self._tell = tell
         self._watched: dict[Path, _Watched] = {}
         self._is_started = False
-        #: What was delivered, the number of damaged lines, and the reasons of refused paths.
+        #: The deliveries, the number of damaged lines, and the reasons of refused paths.
         self.delivered = Delivered()
         self.damaged = 0
         self.refused: dict[Path, str] = {}

@@ -19,7 +19,7 @@ _TOKEN_FILES = ("models.toml", "clouds.toml", "packages.toml", "services.toml")
 _PLACE_FILES = ("places.toml", "sentences.toml")
 #: Characters of the line before a marker, and after a secret, that `near` and `unless` may look at.
 _BEFORE, _AFTER = 110, 40
-#: What may follow a secret in a sentence.
+#: Characters that may follow a secret in a sentence.
 _POINTS = ".,;:!?)\"'`»"
 
 
@@ -110,7 +110,7 @@ def shapes(files: Iterable[str]) -> tuple[Shape, ...]:
 
 
 class Client(Rule, frozen=True, kw_only=True):
-    """What stands before a secret among the arguments of a client of the command line."""
+    """The words before a secret among the arguments of a command."""
 
     programs: tuple[str, ...]
 
@@ -352,7 +352,7 @@ _LONGEST = 20_000
 #: A secret that is an argument of another command is not shown, unless a command prints its arguments.
 _INSERTED = re.compile(r"\$\([^()\n]{1,200}\)")
 _PRINTS = re.compile(r"\b(?:echo|printf|env|set -x|declare|cat <<)")
-#: Nor is one that goes into such a command.
+#: One that goes into such a command is not, either.
 _TAKEN = re.compile(
     r"[^\n;&|]{0,300}\|[^\n;]{0,300}?"
     r"(?:-stdin|--with-token|\b(?:pbcopy|xclip|xsel|wl-copy|clip|wc|\w{2,8}sum|openssl dgst)\b|\s(?:apply|create) -f"

@@ -15,9 +15,9 @@ from sprite.privacy.secret_values import CHOSEN, MADE, ODD, WORD, Patterns, is_e
 Span = tuple[int, int, str]
 
 
-#: How sure it is that a value stands there: in no other place, probably, perhaps, or perhaps an expression.
+#: Certainty that a value stands there: certain, probable, possible, or possibly an expression.
 SURE, LIKELY, LOOSE, CODE = range(4)
-#: How much the value has to look like a secret, for each kind of name and each level.
+#: The least likeness to a secret that a value needs, for each kind of name and each certainty.
 _NEEDED = {
     "password": (WORD, CHOSEN, ODD, ODD), "token": (ODD, MADE, MADE, ODD), "key": (MADE, MADE, MADE + 1, MADE + 1),
 }  # fmt: skip
@@ -58,7 +58,7 @@ _REST = re.compile(r"[\w.-]{0,40}+")
 _PARENT = re.compile(r"""["'\s]{0,30}\n\s{0,3}[{:=][\s{:=]{0,4}["']?([\w-]{1,40}+)""")
 #: The password before, which may still open something elsewhere.
 _CHANGED_FROM = re.compile(r"""\b(?:from|von|de|da|van) ["'`]?([^\s"'`]{6,80})["'`]? (?:to|auf|zu|à|a|naar) ["'`]?\Z""")
-#: What is done to a password before a preposition: "set to", "auf ... geändert".
+#: Verbs that set a password, with their preposition: "set to", "auf ... geändert".
 _CHANGE = re.compile(
     r"(?i)(?<!\w)(?:re)?(?:set|chang|updat|switch|rotat|ma[kd]e|put|cambi|modifi|mis|geänder|gesetz|gestell|änder|setz|alter|mud|zmie|us[aei])"
 )
@@ -77,7 +77,7 @@ _FIELD_LABEL = re.compile(r"[^\W\d_a-z][^\W\d_A-Z]{3,7}")
 _PHRASE = re.compile(r"[a-z]+(?: [a-z]+){2,}|[a-z]+(?:-[a-z]+){3,}")
 _HEX = re.compile(r"[0-9a-f]{16,}\b")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-#: Whatever stands before a name in a line of configuration.
+#: Any words before a name in a line of configuration.
 _LEAD = re.compile(
     r"""(?i)(?:[\s|│+#>*"'$%-]|//+|\d+[.):\t→]|export |set |setx |env |arg |-e |--env |--set |--build-arg |-D|let |global |define )*\Z"""
 )
@@ -126,7 +126,7 @@ class Names:
         )
         self._tails = re.compile(rf"(?:_(?:{either['tails']})|_?\d)+\Z")
         self._harmless_group = re.compile(either["harmless_groups"])
-        #: What a name is given, or "".
+        #: The kind of a name, or "".
         self.kind = functools.lru_cache(4000)(self._kind)
         self._calls = [(word, re.compile(word + _ARGUMENTS)) for word in rules["calls"]]
         # In most texts only a few stems occur.
@@ -136,7 +136,7 @@ class Names:
         # A space in these patterns is one.
         words = {name: pattern.replace(" ", "[ ]") for name, pattern in either.items()}
         self._assignment, self._far = re.compile(_ASSIGNMENT % words), re.compile(_FAR % words)
-        #: What an English name goes on with, unless it begins another word: "password manager".
+        #: Words that may follow an English name; others make it part of a longer name ("password manager").
         self._goes_on = re.compile(rf"(?i),|[ ](?:{words['about']}|{words['verbs_of_being']}|chang\w+|expired)[ ,]")
 
     def words(self, lower: str, start: int, end: int) -> list[tuple[int, int]]:

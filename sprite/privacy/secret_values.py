@@ -1,4 +1,4 @@
-"""How much a value looks like a secret, whatever it is called: one scale for every place (reads only values.toml)."""
+"""Rate how much a value looks like a secret, without its name: one scale for every place (reads values.toml)."""
 
 # ruff: noqa: PLR0911, PLR2004 - a scale with its cases in order
 from __future__ import annotations

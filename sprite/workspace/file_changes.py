@@ -77,7 +77,7 @@ class FileChange:
 
     @property
     def kind(self) -> Literal["added", "modified", "deleted"]:
-        """What happened to the path."""
+        """Return how the path changed."""
         return "added" if self.mode_before is None else "deleted" if self.mode is None else "modified"
 
 

@@ -27,7 +27,7 @@ export class PastedSpans {
   }
 
   /**
-   * Starts anew with a content that the program put into the field.
+   * Starts again with a content that the program put into the field.
    * @param {string} text @param {Span[]} spans
    */
   reset(text, spans = []) {

@@ -20,8 +20,8 @@ MOST_TAG_CHARS = 1_200
 MAX_BYTES = 256 * 1024
 #: This machine, as a bridge without https may be called.
 HERE = ("127.0.0.1", "localhost", "[::1]")
-#: Nobody's own settings, no words, an error for an error, and for all of it so many seconds. Headers come by stdin.
-#: What is for this machine goes through no proxy.
+#: Ignore the user's settings, print no progress, fail on errors, and stop after some seconds. Headers come by stdin.
+#: Requests to this machine use no proxy.
 CURL = (
     "curl",
     "-q",
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def kept(workspace: str, project: str) -> str | None:
-    """What the sprite keeps for a project, else for the person alone: a project that is new has no file yet.
+    """Return the sprite's memory for a project, or for the person alone if the project is new and has no file yet.
 
     The agent writes in its workspace, too: no link is followed.
     """
@@ -92,7 +92,7 @@ def digest(key: str) -> str:
 
 
 def asked(project: str) -> str | None:
-    """What the bridge answers, if it does in time; by curl, which starts sooner than Python's own HTTP.
+    """Return the bridge's answer, if it comes in time; curl starts sooner than Python's own HTTP.
 
     A redirection is not followed: the token is for this bridge. It goes through a pipe, which no other process sees,
     and over a network by https alone.
@@ -152,7 +152,7 @@ def cut(text: str, most: int) -> list[str]:
         head = text[:most]
         while length(head) > most:
             head = head[: len(head) - (length(head) - most + 1) // 2]
-        # So much has to go, or the rest needs a piece more.
+        # A shorter cut would make one piece more.
         least = left - most * ((left - 1) // most)
         closing = head.rfind("\n</")
         ends = (head.find("\n", closing + 1) + 1 if closing >= 0 else 0, head.rfind("\n") + 1)
@@ -240,5 +240,5 @@ if __name__ == "__main__":
         main()
         sys.stdout.flush()
     finally:
-        # Nobody reads a traceback, and nothing is left to be tidied up.
+        # A traceback has no reader, and no work is left to do.
         os._exit(0)
