@@ -11,7 +11,7 @@ import { PastedSpans, toField, toMessage } from './pasted.js';
 
 const DRAFT_KEY = 'sprite.draft';
 const KEEP_MS = 300;
-/** A command and its argument. A path such as `/etc/hosts` is none, and a text with a space before it is none either. */
+/** A command and its argument. Neither a path such as `/etc/hosts` nor a text after a space is one. */
 const COMMAND = /^(\/[a-z-]+)(?:\s+(.*))?$/s;
 /** From this share of the limit on, the length of a draft is shown. */
 const NEAR_LIMIT = 0.9;
