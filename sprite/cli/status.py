@@ -134,7 +134,7 @@ async def doctor(settings: Settings, arguments: argparse.Namespace) -> int:
         return await live(settings, arguments)
     running = await probe(settings)
     # An unsupported Python is reported where the package is imported: it cannot read this file.
-    findings = [Finding("python", ok=True, words=".".join(map(str, sys.version_info[:3]))), _sqlite(), _sdk(), _cli()]
+    findings = [Finding("python", ok=True, words=".".join(map(str, sys.version_info[:3]))), _sqlite(), *_agent()]
     findings += [_workspace(settings), _databases(settings), _token(settings), _sandbox(settings, running)]
     meaning = meaning_state(settings)
     findings.append(Finding("meaning", ok=not meaning.startswith("off: "), words=meaning))
@@ -169,21 +169,16 @@ def _sqlite() -> Finding:
     return Finding("sqlite", ok=True, words=f"{sqlite3.sqlite_version} with FTS5")
 
 
-def _sdk() -> Finding:
+def _agent() -> list[Finding]:
     try:
-        version = importlib.metadata.version("claude-agent-sdk")
+        sdk = importlib.metadata.distribution("claude-agent-sdk")
     except importlib.metadata.PackageNotFoundError:
-        return Finding("agent sdk", ok=False, words="not installed; pip install -r sprite/requirements.txt")
-    return Finding("agent sdk", ok=True, words=f"claude-agent-sdk {version}")
-
-
-def _cli() -> Finding:
-    import claude_agent_sdk
-
-    cli = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
-    if not os.access(cli, os.X_OK):
-        return Finding("agent cli", ok=False, words="the SDK came without its CLI; install it for this platform")
-    return Finding("agent cli", ok=True, words="bundled with the SDK")
+        return [Finding("agent sdk", ok=False, words="not installed; pip install -r sprite/requirements.txt")]
+    found = Finding("agent sdk", ok=True, words=f"claude-agent-sdk {sdk.version}")
+    if not os.access(str(sdk.locate_file("claude_agent_sdk/_bundled/claude")), os.X_OK):
+        words = "the SDK came without its CLI; install it for this platform"
+        return [found, Finding("agent cli", ok=False, words=words)]
+    return [found, Finding("agent cli", ok=True, words="bundled with the SDK")]
 
 
 def _workspace(settings: Settings) -> Finding:

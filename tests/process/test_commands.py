@@ -425,6 +425,15 @@ async def test_sandbox_is_that_of_running_sprite(workspace: Path, model: Offline
         assert re.search(r"sandbox +none: .*SPRITE_SANDBOX is off.*a test here reports: bubblewrap", shown), shown
 
 
+async def test_doctor_names_missing_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "claude_agent_sdk", raising=False)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if not each.endswith("site-packages")])
+    code, said, _ = await command(tmp_path, "doctor", "--without-model")
+    assert code == 1
+    assert "agent sdk" in said
+    assert "pip install" in said
+
+
 async def test_doctor_tries_sandbox_before_first_start(tmp_path: Path) -> None:
     _, shown, _ = await command(tmp_path, "doctor", "--without-model", SPRITE_SANDBOX="on")
     assert re.search(r"sandbox +bubblewrap: .*tried to: ", shown), shown
