@@ -160,7 +160,10 @@ async def ask(
     *,
     seconds: float = ANSWER_SECONDS,
 ) -> _Reply:
-    """Return the running sprite's answer. Raises OSError (also a timeout) or ValueError if none runs."""
+    """Return the running sprite's answer. Raises OSError (also after a slow connect) or ValueError if none runs.
+
+    OperatorError if it does not answer in time or closes the connection, PeerError if it refuses.
+    """
     client = PROBE if isinstance(request, System | Reach) else "command line"
     reader, writer = await connect(settings, client, min(seconds, CONNECT_SECONDS))
     try:

@@ -142,6 +142,8 @@ _STOP_SECONDS = 30.0
 _LAST_WORDS_SECONDS = 0.5
 #: Error codes of the bridge for messages that it could not forward.
 _LATER = frozenset({"unavailable", "busy"})
+#: An editor opens one session per thread, and need not close it.
+MAX_SESSIONS = 100
 _UNEXPECTED = "The sprite sent an unexpected answer. The sprite and the bridge have different versions: update both."
 
 
@@ -211,13 +213,20 @@ class Conversation(Service):
         return answer
 
     def join(self, session: Session) -> None:
-        """Add a session of the editor. It shows no earlier messages."""
+        """Add a session of the editor. It shows no earlier messages.
+
+        Beyond the limit, the idle session that was used least recently is removed.
+        """
+        quiet = [each.id for each in self.sessions.values() if not each.waits]
+        if len(self.sessions) >= MAX_SESSIONS and quiet:
+            del self.sessions[quiet[0]]
         self.sessions[session.id] = session
         session.skip(self._turns.turns.values())
 
     def touched(self, session: Session) -> None:
         """Record that the person uses this session now: questions about other missions appear in it."""
-        self.sessions[session.id] = self.sessions.pop(session.id)
+        if session.id in self.sessions:
+            self.sessions[session.id] = self.sessions.pop(session.id)
 
     def _session_for(self, mission_id: str | None) -> Session | None:
         newest_first = list(reversed(self.sessions.values()))

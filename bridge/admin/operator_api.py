@@ -174,14 +174,26 @@ LEFT_OUT: Final = "X-Archive-Left-Out"
 
 
 class AskedArchive(msgspec.Struct, rename={"source": "from"}):
-    """Query for an archive: its source (None: the best), and its time in Unix seconds (None: the newest)."""
+    """Query for an archive: its source (None: the best), and its time in Unix seconds (None: the newest).
+
+    Flags without a value: `leave_out_damaged` (both routes), `over` (restore: replace an existing agent).
+    """
 
     source: Source | None = None
     as_of: float | None = None
 
 
 def _asked_archive(request: web.Request) -> AskedArchive:
-    return msgspec.convert(dict(request.query), AskedArchive, strict=False)
+    try:
+        return msgspec.convert(dict(request.query), AskedArchive, strict=False)
+    except msgspec.ValidationError as error:
+        raise BridgeError(f"`from` must be machine or store, and `as_of` Unix seconds ({error}).") from error
+
+
+class AskedRole(msgspec.Struct):
+    """Body of a request to change a person's role."""
+
+    role: Role
 
 
 #: A terminal reconnects whenever its connection was cut; this interval limits the audit lines.
@@ -272,8 +284,8 @@ class OperatorApi:
         return messages.as_json({})
 
     async def _change_role(self, request: web.Request) -> web.Response:
-        asked = msgspec.json.decode(await request.read(), type=dict[str, Role])
-        has_changed = await self.operations.acts.change_role(CLI, request.match_info["name"], asked["role"])
+        asked = msgspec.json.decode(await request.read(), type=AskedRole)
+        has_changed = await self.operations.acts.change_role(CLI, request.match_info["name"], asked.role)
         return messages.as_json({"has_changed": has_changed})
 
     async def _audit(self, request: web.Request) -> web.Response:
@@ -442,7 +454,7 @@ async def explained(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 class OwnRoutes:
-    """The operators' handlers with which people export their workspace and manage their tokens. Takes no tokens."""
+    """Let people export their workspace and manage their tokens. Only a browser's session is accepted, no token."""
 
     def __init__(self, authenticator: Authenticator, api: OperatorApi) -> None:
         self._authenticator = authenticator

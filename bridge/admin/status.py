@@ -29,7 +29,8 @@ class Row(msgspec.Struct):
 
     `link` is the relay's state, `clients` counts the open pages and terminals. `last_seen_at` is the time of the
     sprite's last message or, without one since the bridge started, of its person's last visit. `next_due` is when it
-    wants to be woken. The API did not report `estimated_usd` of today's cost. `unpriced` calls have no known price.
+    wants to be woken. `estimated_usd` is the part of today's cost that the API did not report. `unpriced` calls have no
+    known price and are in no sum.
 
     The replica lacks the last `store_behind` seconds (null: there is none), and changes of files since the scan
     `files_seen` seconds ago (null: no replication). The last complete check was at `store_checked_at` and found

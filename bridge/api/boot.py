@@ -1,7 +1,8 @@
 """`GET /v1/memory/boot?project=`: memory as text for the start of an external session in that project.
 
 Such a session must not wait for a VM to wake: without a link it gets a cached text, while the sprite is asked in the
-background. A state sync (which follows a forget or missed events) drops the cache, so no forgotten content is served.
+background. A state sync (which follows a forget or missed events) drops the cache. A forget on the sprite's machine
+while the sprite is stopped takes effect at the next link.
 """
 
 import asyncio

@@ -61,8 +61,9 @@ class Asking(Service):
         """Send a mission to the sprite and yield an iterator over the changes of its turn, up to the ending.
 
         The iterator yields the same turn again, or None after `quiet_seconds` of silence. It raises AskError if the
-        ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words.
-        Leaving the block early stops the mission. `watch` gets every message before the change that it makes.
+        ending will not arrive. `asked_by` names the program that wrote the text; None only for a person's own words,
+        except for the `pasted` spans. Leaving the block early stops the mission. `watch` gets every message to all
+        clients before the change that it makes.
         """
         ear = _Ear(mission_id, text, watch)
         with self._relay.held(person) as room, room.heard_by(ear):

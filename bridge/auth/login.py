@@ -303,11 +303,8 @@ class Authenticator:
         return page(request, 401, title, detail, *self.new_link, code=f"link_{problem}", ways=ways)
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
-        """Answer POST /logout: end the session here and in the browser."""
+        """Answer POST /logout: remove the cookie. The caller ends the browser's session."""
         self.require_same_origin(request)
-        session = self._session_of(request)
-        if session is not None:
-            await self.people.end_session(session)
         response = redirect("/")
         response.del_cookie(self._cookie, path="/", secure=self._is_secure or None, httponly=True, samesite="Lax")
         return response

@@ -1,6 +1,7 @@
 """`/oidc/login` and `/oidc/callback`: log a browser in through the OIDC provider.
 
-State, nonce and PKCE verifier are in a signed cookie of that browser, so a foreign or replayed code is rejected.
+State, nonce and PKCE verifier are in a signed cookie of the browser that began, so a foreign or replayed code is
+rejected. The provider's tokens are neither stored nor logged.
 """
 
 import hmac

@@ -58,7 +58,10 @@ class _Step(msgspec.Struct):
 
 
 async def follow_steps(session: aiohttp.ClientSession, path: str, query: Mapping[str, str] | None = None) -> int:
-    """Request a deploy or a restore and show its steps. Return the exit status. Raise ControlError if that fails."""
+    """Request a deploy or a restore and show its steps. Return the exit status.
+
+    Raise ControlError if the bridge refuses or the answer is cut off.
+    """
     last = _Step("failed", "The bridge stopped before this was finished.")
     try:
         async with asyncio.timeout(_LONGEST_SECONDS), session.post(path, params=query) as response:
@@ -79,7 +82,7 @@ _SILENT_SECONDS = 1800.0
 
 
 def _add_replica(parser: argparse.ArgumentParser) -> None:
-    """Add the options of both commands about the agent and the replica that is read."""
+    """Add the options that `export` and `restore` share."""
     words = "time of the replica to use: 2026-11-22T10:30 (in UTC unless it names a zone)"
     parser.add_argument("--as-of", metavar="TIME", type=moment, help=words)
     parser.add_argument(

@@ -270,10 +270,12 @@ class _Pipes:
                 await self._input.drain()
 
     async def end(self) -> None:
-        """Wait for the end of a killed server. It is noticed only after the remaining output was read."""
-        while await self._output.read(MOST_ANSWER_BYTES):
-            pass
-        await self._process.wait()
+        """Wait some seconds for the end of a killed server. It is noticed only after the remaining output was read."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                while await self._output.read(MOST_ANSWER_BYTES):
+                    pass
+                await self._process.wait()
 
     async def listen(self) -> None:
         """Keep the last part of what the server writes to stderr."""

@@ -45,7 +45,7 @@ class Batch:
 
 def parse_batch(text: str) -> Batch:
     """Parse the user content of a curation request; unknown parts are ignored."""
-    # To explanations of refused answers, these fixed rules would answer the same again.
+    # Drop explanations of refused answers: fixed rules would repeat the answer.
     text = _REFUSED.sub("", text)
     return Batch(
         turns=tuple(_turn(attributes, content) for attributes, content in _elements("turn", text)),

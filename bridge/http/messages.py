@@ -151,7 +151,8 @@ async def body_within(message: web.Request | aiohttp.ClientResponse, most: int) 
 
 def too_large(request: web.Request, most: int) -> web.Response:
     """Return the refusal of a body of more than `most` bytes, whose rest is not read."""
-    words = f"A request may have up to {f'{most >> 20} MiB' if most >> 20 else f'{most >> 10} KiB'}."
+    size = f"{most >> 20} MiB" if most >> 20 else f"{most >> 10} KiB"
+    words = f"This request may have up to {size}."
     response = page(request, 413, "This request is too large", words, code="request_too_large")
     response.force_close()
     return response

@@ -124,7 +124,8 @@ class PendingRequests:
     async def take(self, member: Subscriber, message: VisitorMessage) -> None:
         """Forward one message to the sprite, at the sprite's pace.
 
-        The sprite deduplicates by two kinds of ids: a mission keeps its own, that of a new card is derived from it.
+        The sprite deduplicates by two kinds of ids: a mission's, which is the client's, and a new card's, which is
+        derived from the client's id of that message.
         """
         if len(message.id) > _LONGEST_ID:
             member.say(messages.Error("bad_message", f"An id may have {_LONGEST_ID} characters at most."))

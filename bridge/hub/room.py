@@ -318,7 +318,10 @@ class SpriteHub:
             self._ears.discard(ear)
 
     async def ask(self, payload: messages.ClientPayload, message_id: str | None = None) -> messages.ServerPayload:
-        """Send a message, a mission with its id, again after each cut; return its answer. May raise LinkDownError."""
+        """Send a message, repeat it after each cut, and return its answer. Raise LinkDownError if none can arrive.
+
+        A mission needs its `message_id`, because the sprite deduplicates by it.
+        """
         self._act()
         if isinstance(payload, messages.Mission) and message_id is not None:
             self._note(message_id)

@@ -242,7 +242,8 @@ _SECONDS = 60.0
 async def caught_up(reach: Reach, member: Subscriber, welcome: messages.AuthOk | None, pace: Pace) -> int:
     """Send a client the events it missed; return the newest. Raise HostError, LinkError, OSError or TimeoutError.
 
-    `welcome` is the link's: LinkError if the sprite has another epoch now. After an error the next try goes on there.
+    `welcome` is the link's: LinkError if the sprite has another epoch now. `member.resume` advances with each event, so
+    that the next try continues after an error.
     """
     asked, resume = member.resume, None
     if asked is not None and asked.epoch is not None and asked.last_seq is not None:

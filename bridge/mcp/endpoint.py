@@ -70,6 +70,8 @@ async def served_by(
     except asyncio.CancelledError:
         exchange.disconnect()
         await _ended(task)
+        # Last, because the end of the connection cancels this handler again.
+        exchange.cut()
         raise
     return exchange.finished()
 
@@ -157,10 +159,14 @@ class _Exchange:
                     self._is_sent = True
         except (TimeoutError, ConnectionError):
             self.disconnect()
+            self.cut()
 
     def disconnect(self) -> None:
-        """Note that the client has disconnected. An answer that has begun cannot be replaced, so it is cut off."""
+        """Note that the client has disconnected."""
         self._has_gone.set()
+
+    def cut(self) -> None:
+        """Cut off an answer that has begun, because it cannot be replaced."""
         if self._response is not None and self._request.transport is not None:
             self._request.transport.abort()
 

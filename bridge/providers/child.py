@@ -76,7 +76,7 @@ async def _start(
 
 
 async def program_output(arguments: Sequence[str], environment: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """Yield the stdout of `python -m sprite ARGUMENTS`, killed when closed. Raise HostError with its last words."""
+    """Yield the stdout of `python -m sprite ...`; closing kills it. Raise HostError with its last words if it fails."""
     # A file takes any amount of stderr; a pipe would have to be drained.
     with tempfile.TemporaryFile() as said:
         try:

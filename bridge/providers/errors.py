@@ -23,7 +23,7 @@ _LONGEST_ASKED_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An API error. `again`: a retry at once may help; `retryable`: a later one; `after`: its delay in seconds."""
+    """An API error. `again`: retry now, after the `after` seconds the API asks for; `retryable`: later may help."""
 
     message: str
     status: int | None = None

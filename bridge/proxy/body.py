@@ -1,7 +1,7 @@
 """The body of a request: received whole, decoded, checked, and forwarded with its top level encoded again.
 
 So bridge and API read the same values. msgspec does not release the interpreter within a call, so the limits below
-keep its longest call under 50 ms; a body that takes more than a few is decoded in a thread.
+keep its longest call under 50 ms; a body that takes more than a few milliseconds is decoded in a thread.
 """
 
 import asyncio
@@ -130,7 +130,10 @@ class Upload(Service):
         self._body = b""
 
     async def receive(self, opened: frozenset[str], *, is_counting: bool) -> Asked:
-        """Receive, decode and check the body; `opened` are the enabled features of the API. Raise RefusedError."""
+        """Receive, decode and check the body; `opened` are the enabled features of the API. Raise RefusedError.
+
+        `is_counting`: the request only counts tokens, and needs no `max_tokens`.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience.whole
         is_large = False
@@ -231,7 +234,10 @@ def _limits(found: Mapping[str, Raw]) -> tuple[int, slice]:
 
 
 def _unsaid(content: Content, *, keeps_an_hour: bool, is_streamed: bool) -> Usage:
-    """Return `Asked.unsaid`. A stream reports the prompt before the API's own tools run."""
+    """Return `Asked.unsaid`: the highest possible usage of a prompt that the API has not reported.
+
+    A stream reports the prompt before the API's own tools run, so their usage counts only without streaming.
+    """
     tokens = content.first_tokens if is_streamed else content.most_tokens
     return Usage(
         input=0 if is_streamed else content.again,

@@ -156,7 +156,7 @@ class Content:
     """Limits for the cost of a request's content, without its answer.
 
     The prompt has at least `least_tokens` and at most `most_tokens`. Without results of the API's own tools it has
-    at most `first_tokens`; with them the model reads up to `again` tokens again. The API charges for each of up
+    at most `first_tokens`; with them the model reads up to `again` tokens a second time. The API charges for each of up
     to `searches` web searches (None: without limit).
     """
 

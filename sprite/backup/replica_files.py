@@ -210,13 +210,16 @@ def contents(
 
     Skips chunks in `known`, the names of those that the replica has, and adds those that were read.
     """
-    chunks, facts, until = list[ShippedChunk](), dict[str, FileFacts](), time.monotonic() + _LONGEST_SECONDS
+    chunks, facts, size = list[ShippedChunk](), dict[str, FileFacts](), 0
+    until = time.monotonic() + _LONGEST_SECONDS
     for chunk in _chunks(workspace, files, known, facts):
-        chunks += [] if chunk is None else [chunk]
-        if sum(map(size_of, chunks)) + _CHUNK_SIZE > MESSAGE_BYTES or time.monotonic() > until:
+        if chunk is not None:
+            chunks.append(chunk)
+            size += size_of(chunk)
+        if size + _CHUNK_SIZE > MESSAGE_BYTES or time.monotonic() > until:
             yield chunks, dict(facts)
             facts.clear()
-            chunks, until = [], time.monotonic() + _LONGEST_SECONDS
+            chunks, size, until = [], 0, time.monotonic() + _LONGEST_SECONDS
     yield chunks, facts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -114,8 +115,11 @@ def _companions(log: LogFile) -> list[Path]:
     folder = log.path.parent
     if log.agent_id is None:
         agents = folder / log.path.stem / SUBAGENTS
-        is_linked = agents.is_symlink() or agents.parent.is_symlink()
-        found = [] if is_linked else sorted(agents.rglob(f"{AGENT_PREFIX}*.jsonl"))
+        found = list[Path]()
+        # Claude Code deletes old logs: the folder may go while it is read.
+        with suppress(OSError):
+            if not agents.is_symlink() and not agents.parent.is_symlink():
+                found = sorted(agents.rglob(f"{AGENT_PREFIX}*.jsonl"))
     elif SUBAGENTS in folder.parts:
         while folder.name != SUBAGENTS:
             folder = folder.parent

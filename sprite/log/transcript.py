@@ -496,12 +496,13 @@ class TranscriptDB(Tables):
 
     async def observations_of(self, ids: Sequence[int]) -> dict[int, Observation]:
         """Return those of these turns that exist, by id and in order."""
-        found: dict[int, Observation] = {}
-        for row in await self._db.fetch_all(
-            f"SELECT {_OBSERVATION}, {_UNDONE} AS undone FROM observations "  # noqa: S608 - our columns
-            "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
-            (json.dumps(list(ids)),),
-        ):
+        where = "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+        return {turn.id: turn for turn in await self._observations(where, (json.dumps(list(ids)),))}
+
+    async def _observations(self, where: str, parameters: Sequence[Any]) -> list[Observation]:
+        sql = f"SELECT {_OBSERVATION}, {_UNDONE} AS undone FROM observations {where}"  # noqa: S608 - our columns
+        found: list[Observation] = []
+        for row in await self._db.fetch_all(sql, parameters):
             fields = dict(row)
             calls = json.loads(fields.pop("tool_calls_json"))
             if fields.pop("by_schedule"):
@@ -511,13 +512,8 @@ class TranscriptDB(Tables):
             if (pasted := fields.pop("pasted_json")) is not None:
                 fields["pasted"] = read_spans(pasted)
             fields["undone"] = bool(fields["undone"])
-            found[row["id"]] = Observation(**fields, tool_calls=calls)
+            found.append(Observation(**fields, tool_calls=calls))
         return found
-
-    async def _observations(self, where: str, parameters: Sequence[Any]) -> list[Observation]:
-        ids = await self._db.fetch_column(f"SELECT id FROM observations {where}", parameters)  # noqa: S608 - our clause
-        found = await self.observations_of(ids)
-        return [found[id_] for id_ in ids]
 
     async def waiting(self, limit: int) -> list[Observation]:
         """Return the oldest turns that wait for curation, up to the first gap in their ids: one batch at most."""
@@ -585,7 +581,7 @@ class TranscriptDB(Tables):
         verifications: Mapping[int, str],
         tombstone: Mapping[str, Any],
     ) -> int:
-        """Remove text from rows, in one transaction with a tombstone: the only change to existing rows.
+        """Remove text from rows, in one transaction with a tombstone; return its id. No other change to rows exists.
 
         `responses`, `decisions` and `verifications` are new values by curation. `purge` must follow to clear the pages.
         """

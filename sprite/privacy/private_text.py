@@ -1,6 +1,7 @@
 """Private words of a person since this process began, removed from all text that is stored.
 
-The agent repeats them without their shape or place ("I used hunter2"), which `redaction` needs. Kept in memory only.
+`redaction` needs a secret's shape or place, and the agent repeats it without either ("I used hunter2"). So any three
+consecutive private words are recognised, and a password by itself. They are in memory only.
 """
 
 from __future__ import annotations

@@ -417,7 +417,10 @@ def _shows_value(result: str) -> bool:
 
 
 def shows_secrets(given: Any, result: str | None = None) -> bool:
-    """Return whether a tool call with this input (a command, or a file that is read) has a secret as its `result`."""
+    """Return whether a tool call with this input (a command, or a file that is read) has a secret as its result.
+
+    Without a `result`, only the input decides. A `result` without any value that may be a secret shows none.
+    """
     if not isinstance(given, Mapping):
         return False
     always, named, maybe, of_files, file = _rules()

@@ -153,7 +153,8 @@ async def search(
 ) -> Found:
     """Return hits for a question in natural language, best first; `limit` is clamped to 1 to 100.
 
-    `names` are the words of the user's name. `own_project` is the key that means the user's own memory.
+    `names` are the words of the user's name. `project` is a filter, as in the question.
+    `own_project` is the key that means the user's own memory.
     """
     limit = max(1, min(limit, MAX_LIMIT))
     # Without a fixed offset each date gets its own. With November's offset, July would begin an hour late.
