@@ -63,7 +63,10 @@ class When:
 def time_of(
     asked: ParsedLearning, said_at: float, read_at: float, actions: ProjectedActions, zone: str
 ) -> tuple[When, str | None]:
-    """Return (time and repeat of an action that was said and read at these times, the reason if they were refused)."""
+    """Return (an action's time and repeat, the reason if the requested ones were refused).
+
+    `said_at` is the time of the user's words, `read_at` that of the answer, in Unix seconds.
+    """
     if asked.due is None and asked.rrule is None:
         return When(), None
     try:
@@ -221,7 +224,7 @@ class BatchFold(FileFold):
         turn = evidence.turn if evidence is not None else self.turns.batch.get(asked.turn_id or 0)
         if turn is not None and turn.logged.id in self.turns.off_record:
             return
-        if flaw(asked.told, Given([])) is not None or self._is_known(asked.told):
+        if flaw(asked.told, None) is not None or self._is_known(asked.told):
             self._refuse("echo", "memory has it, and nothing new proves it", asked, None)
             return
         self.draft.refuse("unverified", f"its quote is not in the turn it names: {asked.told}")

@@ -44,7 +44,8 @@ FEW_SECONDS_AWAKE = 600.0
 class Rest:
     """Wait until a conversation has been idle for `seconds`, then call `on_rest` once.
 
-    If it `can_sleep`, the machine must stay awake until then. `is_left` returns whether no client is connected.
+    `can_sleep`: the machine may sleep, so it must stay awake until then. `is_left` returns whether no client is
+    connected.
     """
 
     def __init__(

@@ -64,7 +64,10 @@ After a turn with `undone="true"` the user took its file changes back: the files
 
 @dataclass(frozen=True, slots=True)
 class OpenLearning:
-    """A valid learning that the curator may name, said by `origin` at a time; `action` has its due time and repeat."""
+    """A valid learning that the curator may name, said by `origin` at `at` (Unix seconds).
+
+    `action` has its due time and repeat.
+    """
 
     id: int
     type: str

@@ -194,7 +194,10 @@ class MemoryDB(Tables):
         tx.execute("UPDATE projection SET cursor = 0, numbered = 0, tz = NULL")
 
     async def purge(self) -> None:
-        """Rebuild the file without forgotten text. Merging the emptied full-text index here would change its bytes."""
+        """Rebuild the file without forgotten text, after `start_over`.
+
+        The emptied full-text index is not merged: its bytes would differ from those of a rebuilt memory.db.
+        """
         await self._db.purge()
 
     # --- learnings ---
@@ -280,7 +283,10 @@ class MemoryDB(Tables):
         ]
 
     async def ahead(self, day: str, projects: Collection[str] = (), limit: int = 500) -> list[LearningRow]:
-        """Return the newest valid learnings of these projects and the person's own that name a day from `day` on."""
+        """Return the newest valid learnings, of these projects and the person's own, that name a day from `day` on.
+
+        `day` is an ISO date (2026-12-01). Digests and actions are left out.
+        """
         dated = await self._learnings(
             "WHERE superseded_by IS NULL AND type NOT IN ('DIGEST', 'ACTION') AND content GLOB ? "
             "ORDER BY id DESC LIMIT ?",

@@ -32,7 +32,7 @@ _WORDS: Final[dict[Reason, str]] = {
 
 
 def name_aside(path: Path, reason: Reason, at: float | None = None) -> Path:
-    """Return a free name for a file to quarantine at a time (default: now): `memory.db.bad-20261122T010254Z`."""
+    """Return a free name for a file to quarantine at a time (Unix seconds): `memory.db.bad-20261122T010254Z`."""
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC)
     stem = f"{path.name}.{reason}-{moment:%Y%m%dT%H%M%SZ}"
     names = (stem, *(f"{stem}-{number}" for number in range(2, 1000)))

@@ -26,7 +26,7 @@ class Offer(Struct, tag_field="op", tag="offer", omit_defaults=True):
 
 
 class Event(Struct, tag_field="op", tag="event", omit_defaults=True):
-    """A person's decision on a rule, or the fate of a call that it matched; `passed`: in spite of the rule, it ran."""
+    """A person's decision on a rule, or the fate of a call that it matched; `passed`: the person let it run."""
 
     rule: int
     what: RuleWord | RuleOutcome

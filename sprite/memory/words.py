@@ -123,7 +123,7 @@ TAKEN_OUT = "[what memory gave to this session]"
 
 
 def given(project: str | None, text: str) -> str:
-    """Wrap text without the closing tag for a session of a project in tags that mark it as memory."""
+    """Wrap text for a session of a project in tags that mark it as memory. It must not contain the closing tag."""
     key = "" if project is None else f'project="{html.escape(project)}" '
     return f"{_BEGIN}{key}>\n{text}\n{_END}\n"
 

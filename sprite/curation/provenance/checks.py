@@ -217,29 +217,30 @@ def _trimmed(number: str) -> str:
 
 
 def flaw(
-    line: str, given: Given, day: date | None = None, *, may_name_files: bool = False, missing: str = _MISSING
+    line: str, given: Given | None, day: date | None = None, *, may_name_files: bool = False, missing: str = _MISSING
 ) -> str | None:
     """Return why a line's sources do not support it, or None.
 
     It may have invisible, lookalike or encoded letters, no word at all, or something that the sources lack (see
-    `Given.lacks`); `missing` follows this in the reason. Without sources, only the letters count.
+    `Given.lacks`); `missing` follows this in the reason. With `given` None, only the letters count.
     """
     if any(unicodedata.category(sign).startswith("C") and sign not in "\t\u200d\ufe0f" for sign in line):
         return "it has invisible characters"
     if "<!--" in line or "-->" in line:
         return "it has a comment"
+    known = "" if given is None else given.text
     for word in _LETTERS.findall(line):
         scripts = {unicodedata.name(sign, "").split(" ")[0] for sign in word if not sign.isascii()} & _ALPHABETS
         if any(sign.isascii() for sign in word):
             scripts.add("LATIN")
-        if (len(scripts) > 1 or scripts & {"MATHEMATICAL", "FULLWIDTH"}) and word.casefold() not in given.text:
+        if (len(scripts) > 1 or scripts & {"MATHEMATICAL", "FULLWIDTH"}) and word.casefold() not in known:
             return f"the letters of {word} are not of one usual alphabet"
     for token in _ENCODED.findall(line):
-        if token.casefold() not in given.text and _is_encoded(token):
+        if token.casefold() not in known and _is_encoded(token):
             return f"{token[:40]} looks encoded"
     if not content_words(line):
         return "it says nothing that can be compared"
-    lacking = given.lacks(line, day, may_name_files=may_name_files) if given.texts else None
+    lacking = None if given is None else given.lacks(line, day, may_name_files=may_name_files)
     return None if lacking is None else f"{lacking}{missing}"
 
 
