@@ -55,9 +55,15 @@ class MemoryEvents:
                 if (change := self._changes.get_nowait()) is not None:
                     await self._announce(change)
 
+    async def settled(self) -> None:
+        """Wait until clients were sent every change so far, so that an answer comes after what it reports."""
+        await self._changes.join()
+        await self._feed.drain()
+
     async def _announce_for_ever(self) -> None:
         while (change := await self._changes.get()) is not None:
             await self._announce(change)
+            self._changes.task_done()
 
     async def _announce(self, change: Change) -> None:
         try:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from sprite.agent.memory_events import MemoryEvents
 from sprite.agent.rules import RuleDesk
 from sprite.agent.runtime import AgentRuntime
 from sprite.backup.replicator import Shipping
@@ -84,7 +85,7 @@ class Memory:
     intake: ObservationIngest
     boots: BootFiles
     shipping: Shipping
-    announce: Callable[[Change], None]
+    announce: MemoryEvents
 
 
 class Gateway:
@@ -243,6 +244,7 @@ class Gateway:
             await self._work.runtime.resume_session(system.session_id or "")
         elif system.action == "flush":
             await self._memory.processor.flush_all_within(FLUSH_SECONDS)
+            await self._memory.announce.settled()
         elif system.action == "revoke":
             self._work.rules.desk.rules.revoke(system.rule_id)
         elif system.action == "model":

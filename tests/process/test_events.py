@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sqlite3
@@ -12,7 +13,9 @@ import pytest
 import pytest_asyncio
 
 from sprite.gateway.dispatch import Gateway
+from sprite.log.curations import Drift
 from sprite.protocol.shapes import MemoryState
+from sprite.search.view import MemoryView
 from sprite.workspace.database import EVENTS_KEPT
 from tests.harness import Client, SpriteServer, running_sprite
 from tests.inspection import SharedSprite, chat, durable_events, observation_of, prompts, request_seen, shared_sprite
@@ -107,12 +110,31 @@ async def test_status_includes_concurrently_started_mission(
         await gateway._work.runtime.submit("meanwhile", "Hello meanwhile", None)
         return await state(gateway)
 
+    home.model.script.agent({"match": "meanwhile", "hang": True})
     async with home.client() as client:
         monkeypatch.setattr(Gateway, "_memory_state", meanwhile)
         session = (await client.ask("system", {"action": "status"}))["payload"]["session"]
         monkeypatch.undo()
         assert session["running_mission_id"] == "meanwhile" or session["queued"] == 1
+        client.send("interrupt", {"mission_id": "meanwhile"})
         await client.end_of("meanwhile")
+
+
+@shared
+async def test_flush_is_answered_after_the_learnings(home: SharedSprite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal said "up to date" when the answer came before the learnings."""
+    drift = MemoryView.drift
+
+    async def slow(view: MemoryView) -> dict[str, Drift]:
+        await asyncio.sleep(0.3)
+        return await drift(view)
+
+    async with home.client() as client:
+        await client.mission("Hello, I prefer tea.")
+        monkeypatch.setattr(MemoryView, "drift", slow)
+        await client.reply(client.send("system", {"action": "flush"}))
+        monkeypatch.undo()
+        assert any(m["type"] == "memory_update" for m in client.received)
 
 
 @shared
