@@ -138,7 +138,7 @@ def discreet(text: str) -> str:
 
 
 def discreet_value(value: Any, discreet: Callable[[str], str] = discreet, depth: int = 0) -> Any:
-    """Return a JSON value to store: strings are redacted, and so are members with a secret's name."""
+    """Return a block's data to store: strings are redacted, and members with a secret's name. Names are its fields."""
     if isinstance(value, str):
         return discreet(value)
     if depth > _DEEPEST:
@@ -146,8 +146,7 @@ def discreet_value(value: Any, discreet: Callable[[str], str] = discreet, depth:
     if isinstance(value, dict):
         members = secret_members(value)
         return {
-            discreet(str(name)): members.get(name) or discreet_value(member, discreet, depth + 1)
-            for name, member in value.items()
+            name: members.get(name) or discreet_value(member, discreet, depth + 1) for name, member in value.items()
         }
     if isinstance(value, list | tuple):
         return [discreet_value(item, discreet, depth + 1) for item in value]

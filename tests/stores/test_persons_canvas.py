@@ -303,6 +303,14 @@ async def test_former_private_text_is_redacted_from_agent_output(desk: Desk) -> 
     assert "leaving the company" not in str((await desk.block("x")).data)
 
 
+async def test_private_word_leaves_fields_of_blocks(desk: Desk) -> None:
+    card = await desk.note("say <private>content</private>")
+    desk.feed.publish(None, [CardSaved(card, {card.blocks[0].id: 1})])
+    (block,) = (await desk.note("My content", message_id="m-2")).blocks
+    assert block.data == {"content": "My [private]"}
+    assert (await desk.card(card.card_id)).blocks[0].data == {"content": "say [private]"}
+
+
 async def test_agents_private_tag_keeps_cells_beside_edit(desk: Desk) -> None:
     table = {"columns": ["tag", "what"], "rows": [["<private>", "begins"], ["</private>", "ends"]]}
     stack_id = await desk.workspace.create_stack("Help")
