@@ -408,7 +408,7 @@ class Connections(Service):
     # --- tasks ---
 
     async def _follow(self) -> None:
-        """Adopt changes of other bridges. A session whose credentials changed only ends its calls."""
+        """Adopt changes of other bridges. A session with changed credentials only finishes its calls."""
         async for person in self._store.changes():
             if person not in self._people:
                 continue

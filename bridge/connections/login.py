@@ -81,7 +81,7 @@ def provider(definition: Definition, save: Callable[[], Awaitable[None]], flow: 
 
 
 class _Kept:
-    """Keep a login's tokens and registration for the `mcp` library. A login registers again: its URI may differ."""
+    """Keep tokens and registration for the `mcp` library. Each login registers anew: its redirect URI may differ."""
 
     def __init__(self, login: Login, keep: Callable[[], Awaitable[None]], *, is_new: bool) -> None:
         self._login = login

@@ -1,4 +1,7 @@
-"""The operator's webhook: send every notice as signed JSON to one address, with a few retries and limits."""
+"""The operator's webhook: send every notice as signed JSON to one address, with a few retries.
+
+A receiver that hangs, redirects or never ends its answer delays no other notice.
+"""
 
 import asyncio
 import base64

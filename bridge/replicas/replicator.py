@@ -89,8 +89,9 @@ class Following:
     is_healing: bool = False
     #: Whether the sprite has begun to ship on this connection: it goes on until it has stopped.
     has_answered: asyncio.Event = field(default_factory=asyncio.Event)
-    #: Ends the connection, so that the next one asks; and acknowledges what was stored over it.
+    #: Ends the connection, so that the next one asks.
     interrupt: Callable[[], None] = lambda: None
+    #: Acknowledges what was stored over the connection; does nothing before its first batch.
     acknowledge: Callable[[], None] = lambda: None
 
     @property
@@ -143,7 +144,7 @@ class _Ear(HubListener):
 
 
 class Replicator(Service, Observer):
-    """Replicate sprites: `async with Replicator(store, on_death) as replicator:`, an observer of the relay."""
+    """Replicate sprites: `async with Replicator(...) as replicator:`, an observer of the relay."""
 
     def __init__(
         self,

@@ -72,7 +72,8 @@ class LostSprites:
 
     async def is_begun(self, sprite: str) -> bool:
         """Return whether a restore has moved the earlier sprite away and not finished."""
-        return bool(await self._database.statement("SELECT 1 AS found FROM restores WHERE sprite = ?", (sprite,)))
+        sql = "SELECT 1 AS found FROM restores WHERE sprite = ?"
+        return await self._database.read(lambda tx: tx.execute(sql, (sprite,)).fetchone() is not None)
 
     async def begin(self, sprite: str) -> None:
         """Record that a restore began, so the sprite must not be used before `end`."""

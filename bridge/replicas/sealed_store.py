@@ -61,8 +61,9 @@ class SealedStore:
         """Yield every row, by table, then by id (numbers in order, texts unordered).
 
         With `as_of`, read the last complete state up to that time; raise StoreError if there is none. Without it, read
-        the newest state, even if the sprite had more to ship. Writes during the iteration are not seen. A damaged row
-        raises DamagedError; if `on_damaged` is given, it gets the table and the error, and the row is left out.
+        the newest state, even if the sprite had more to ship. After a forget, earlier states cannot be read. Writes
+        during the iteration are not seen. A damaged row raises DamagedError; if `on_damaged` is given, it gets the
+        table and the error, and the row is left out.
         """
         view = await self.read(sprite, lambda log: log.view(as_of))
         after: Cursor | None = START

@@ -111,7 +111,10 @@ class SpriteLog:
         return generation
 
     def move(self, generation: int, log: str, through: int, *, is_whole: bool, has_changed: bool) -> None:
-        """Record that the replica has the log up to `through`; `is_whole`: the sprite has nothing more to ship."""
+        """Record that the replica has the log up to `through`.
+
+        `is_whole`: the sprite has nothing more to ship. `has_changed`: a row was added or removed since the last move.
+        """
         self._tx.execute(
             "UPDATE stored_positions SET log = ?, through = ?, at = db_now(), "
             "changed_through = coalesce(?, changed_through) WHERE sprite = ? AND generation = ?",
@@ -389,7 +392,10 @@ class SpriteLog:
         return self._tx.execute(sql, (self._sprite, *after, most)).fetchall()
 
     def ask_again(self, pause: float) -> bool:
-        """Return whether pieces are damaged, and the sprite was not asked for them in the last `pause` seconds."""
+        """Record that the sprite is asked for damaged pieces.
+
+        Return False if none are damaged, or it was asked in the last `pause` seconds.
+        """
         return self.health().damaged > 0 and self.claim("asked_again_at", pause)
 
     def claim(self, column: str, pause: float) -> bool:
@@ -474,7 +480,7 @@ class SpriteLog:
     # --- what has had its time ---
 
     def drop_expired(self, versions_seconds: float, chunks_seconds: float) -> None:
-        """Delete versions that no moment of that time shows, and chunks that no version has named for that long."""
+        """Delete versions that no moment of the last `versions_seconds` shows, chunks unused for `chunks_seconds`."""
         expired = self._one(
             "SELECT generation, through FROM stored_moments WHERE sprite = ? AND at <= db_now() - ? "
             "ORDER BY generation DESC, through DESC LIMIT 1",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -184,8 +185,18 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
 def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
     """Yield an empty database in place of a missing file, so that reading does not create it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        _prepare(connection, Path(":memory:"))
+        connection.deserialize(_empty_tables())
+        connection.row_factory = sqlite3.Row
+        connection.create_function("db_now", 0, time.time)
         yield connection, _NONE
+
+
+@cache
+def _empty_tables() -> bytes:
+    """Return the tables without rows, made once: the status of many people reads many missing files."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _prepare(connection, Path(":memory:"))
+        return connection.serialize()
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -35,7 +35,7 @@ _HEARTBEAT_SECONDS = 30.0
 
 
 class Readiness:
-    """Whether the bridge accepts connections, and a function that returns whether it can write its data."""
+    """Whether the bridge accepts connections: only while all is open. `is_well`: whether it can write its data."""
 
     def __init__(self, is_well: Callable[[], bool]) -> None:
         self.is_ready = False

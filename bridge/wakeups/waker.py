@@ -107,7 +107,7 @@ class DueDates(Service, Observer):
         The row is always written, because an earlier owner may have written its own state late.
         """
         self._opened.discard(sprite)
-        self._keep(sprite, replace(self.dates.get(sprite, DueDate()), is_open=not at_rest), is_new=True)
+        self._keep(sprite, replace(self.dates.get(sprite, DueDate()), is_open=not at_rest), is_forced=True)
 
     def heard(self, sprite: str, message: ServerMessage) -> None:
         """Store the due date that a message of the sprite reports, if it has changed."""
@@ -118,9 +118,9 @@ class DueDates(Service, Observer):
             if not date.seen_at or date.at != at:
                 self._keep(sprite, replace(date, at=at, seen_at=time.time()))
 
-    def _keep(self, sprite: str, date: DueDate, *, is_new: bool = False) -> None:
+    def _keep(self, sprite: str, date: DueDate, *, is_forced: bool = False) -> None:
         # Before the sprite is owned, this bridge has no report that the next owner could use.
-        if self.ownership.holds(sprite) and (is_new or date != self.dates.get(sprite)):
+        if self.ownership.holds(sprite) and (is_forced or date != self.dates.get(sprite)):
             self.dates[sprite] = date
             self.rows.note(sprite, date.at, date.seen_at, int(date.is_open))
             self.changed.set()

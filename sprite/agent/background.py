@@ -88,7 +88,7 @@ class Background:
         return self._begun_by.get(agent_id) if agent_id is not None else None
 
     def has(self, within: str | None, calls: Iterable[str]) -> bool:
-        """Return whether the agent that a tool call began (`within`) works in the background; it makes `calls`."""
+        """Return whether the agent that the call `within` began works in the background; if so, record its `calls`."""
         if within not in self._calls:
             return False
         # Each call may begin another agent.

@@ -77,8 +77,10 @@ class AgentOptions:
     """Options of one conversation: its tools, hooks, permission callback and CLI program (None for the SDK's own)."""
 
     tools: list[sdk.SdkMcpTool[Any]]
+    #: None without a bridge.
     connections: ConnectionTools | None
     hooks: dict[HookEvent, list[sdk.HookMatcher]]
+    #: None in `bypass` mode.
     can_use_tool: sdk.CanUseTool | None
     cli_path: Path | None
 

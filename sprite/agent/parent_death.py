@@ -1,7 +1,9 @@
 """End the CLI with the sprite: the kernel sends it SIGTERM when the sprite dies (Linux only).
 
-A process can request the signal only for itself. So the CLI is started through this file, which requests it, gives up
-gaining privileges (by that the bridge recognises the agent's processes), and executes the CLI. It imports no package.
+The CLI notices a closed stdin only after its turn, but ends at once on SIGTERM. A process can request that signal only
+for itself, so the CLI is started through this file, which requests it and executes the CLI. It also gives up gaining
+privileges, unless the agent may gain them; by that the bridge recognises the agent's processes. The file runs as a
+program, so it imports the standard library only.
 """
 
 from __future__ import annotations

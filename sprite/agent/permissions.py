@@ -288,10 +288,11 @@ class PermissionBroker:
         is_unattended: bool = False,
         rule: str | None = None,
     ) -> None:
-        """Wait until a standing rule or a person's answer allows the call, else raise DeniedError.
+        """Wait until a standing rule or a person's answer allows the call.
 
-        A question `of_background` work stays open when its turn ends, one of `is_unattended` work also without a
-        client. With `rule`, the words of a rule that demands a question, standing rules do not count.
+        Raises DeniedError on "deny", without a client or an answer in time, or if the input cannot be shown whole. A
+        question `of_background` work outlives its turn; one of `is_unattended` work waits for a client. `rule` has the
+        words of a person's rule that demands a question; then standing rules do not count.
         """
         exposed = self.label.is_exposed
         if rule is None and self.rules.cover(call, exposed=exposed):

@@ -371,7 +371,7 @@ class AgentRuntime:
         self._cooling = self._later(self._session.cool_down)
 
     def _later(self, work: Callable[[], Awaitable[None]], grace: float = 0.0) -> asyncio.TimerHandle:
-        """Run a job after the time of an unused process, once the queue is empty."""
+        """Run a job `prewarm_seconds` and `grace` seconds from now, once the queue is empty."""
         seconds = self._settings.prewarm_seconds + grace
         return asyncio.get_running_loop().call_later(seconds, self.inbox.when_idle, work)
 
@@ -395,6 +395,7 @@ class AgentRuntime:
         self._processor.turn_began()
         self._last_is_scheduled = mission.origin == "schedule"
         if mission.id in self.inbox.taken_back:
+            self.inbox.taken_back.remove(mission.id)
             turn.interrupted.set()
         try:
             if self._session.has_rested:

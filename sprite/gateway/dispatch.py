@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,6 +51,8 @@ from sprite.workspace.user_files import UserFiles, picture_blocks
 _Correction = wire.EditRequest | wire.AcceptRequest | wire.RejectRequest | wire.RetryRequest | wire.LearningRequest
 #: A flush on request waits for one call to a model.
 FLUSH_SECONDS = 120.0
+#: The answer to a flush waits so long for the news of what was learned; a rule among it reads the log.
+ANNOUNCE_SECONDS = 10.0
 #: The bridge's replica confirms a forget within moments unless its database is stalled.
 CONFIRM_SECONDS = 10.0
 #: Limit for the ids of a message and of its stack.
@@ -244,7 +247,8 @@ class Gateway:
             await self._work.runtime.resume_session(system.session_id or "")
         elif system.action == "flush":
             await self._memory.processor.flush_all_within(FLUSH_SECONDS)
-            await self._memory.announce.settled()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._memory.announce.settled(), ANNOUNCE_SECONDS)
         elif system.action == "revoke":
             self._work.rules.desk.rules.revoke(system.rule_id)
         elif system.action == "model":

@@ -48,7 +48,10 @@ class Uploads:
         clear(self._parts)
 
     async def take(self, chunk: FileUpload) -> str | None:
-        """Add a chunk to its upload. After the last one, return the file's path below the workspace, else None."""
+        """Add a chunk to its upload. After the last one, return the file's path below the workspace, else None.
+
+        Raises PeerError for a chunk out of order, too much data or invalid base64, StorageError if the disk fails.
+        """
         if len(chunk.upload_id) > MAX_ID_CHARS:
             raise PeerError(f"An upload's id may have at most {MAX_ID_CHARS} characters.")
         async with self._one_chunk:

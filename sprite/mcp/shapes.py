@@ -120,9 +120,11 @@ class ShownTurn(Struct, omit_defaults=True):
     reply: str
     outcome: str
     tools: list[str] = field(default_factory=list)
-    #: None for the person's own, as `source` for turns with this agent, and `asked_by` unless a program wrote `user`.
+    #: None for the person's own turns.
     project: str | None = None
+    #: None for turns with this agent.
     source: str | None = None
+    #: The program that wrote `user`, or None if the person did.
     asked_by: str | None = None
 
 

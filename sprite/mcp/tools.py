@@ -49,7 +49,10 @@ class AgentSource(Source, Protocol):
     """One person's memory, and their agent."""
 
     async def mission(self, text: str, told: Told) -> shapes.Reply:
-        """Send a mission to the agent, pass its progress to `told`, and return its end; cancelling interrupts it."""
+        """Send a mission to the agent, pass its progress to `told`, and return its end; cancelling interrupts it.
+
+        Raises PeerError with a text for people if there is no answer.
+        """
 
 
 @dataclass(frozen=True, slots=True)
