@@ -56,7 +56,7 @@ _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?
 _HTTP_PORT, _HTTPS_PORT = 80, 443
 _OK = 200
 #: The first byte of a TLS record with a handshake, and that of a ClientHello in it.
-_HANDSHAKE, _CLIENT_HELLO = 22, b"\1"
+_HANDSHAKE, _CLIENT_HELLO = b"\x16", b"\1"
 
 
 class _BadRequestError(Exception):
@@ -370,50 +370,44 @@ async def _tunnel(
 
 async def _upload(client: Peer, writer: asyncio.StreamWriter, connection: _Connection) -> None:
     early, _ = client.http.trailing_data
-    while not _names(early, connection.place) and (data := await client.reader.read(_PIECE_BYTES)):
-        early += data
+    early = early or await client.reader.read(_PIECE_BYTES)
+    # Other protocols, and connections to an address, name no host.
+    if early[:1] == _HANDSHAKE and connection.place.address is None:
+        early = await _checked_hello(early, client.reader, connection.place)
     writer.write(early)
     connection.count_sent(len(early))
     await pump(client.reader, writer, connection.count_sent)
 
 
-def _names(data: bytes, place: Place) -> bool:
-    """Return whether a TLS client's first bytes are complete and name the host that the proxy checked.
+async def _checked_hello(early: bytes, reader: asyncio.StreamReader, place: Place) -> bytes:
+    """Read a TLS ClientHello to its end and return its bytes, which begin with `early`.
 
-    Other protocols and connections to an address always pass. Raises HostRefusedError if they name another host.
+    Raises HostRefusedError if it is invalid or names another host than the one that the proxy checked.
     """
-    if not data or place.address is not None or data[0] != _HANDSHAKE:
-        return bool(data)
-    try:
-        name = _server_name(data)
-        if name is None or Place.of(name, place.port) == place:
-            return True
-    except ssl.SSLWantReadError:
-        if len(data) <= MAX_HEAD_BYTES:
-            return False
-    except (ssl.SSLError, ValueError):
-        pass
-    raise HostRefusedError(f"The program names another host than {place.key} in its TLS connection.")
-
-
-def _server_name(hello: bytes) -> str | None:
-    """Return the server name in a TLS ClientHello, or None if it has none.
-
-    Raises SSLWantReadError if bytes are missing, another SSLError or ValueError if it is invalid.
-    """
-    if hello[5:6] not in {b"", _CLIENT_HELLO}:
-        raise ValueError("no ClientHello")
     names: list[str | None] = []
     context, received = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.MemoryBIO()
+    # The host decides which versions it takes. OpenSSL would refuse old ones before it reads the name.
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     context.sni_callback = lambda _connection, name, _context: names.append(name)
-    received.write(hello)
-    try:
-        context.wrap_bio(received, ssl.MemoryBIO(), server_side=True).do_handshake()
-    except ssl.SSLError:
-        # No handshake ends without a certificate. That of a whole ClientHello fails after its name.
-        if not names:
-            raise
-    return names[0]
+    handshake = context.wrap_bio(received, ssl.MemoryBIO(), server_side=True)
+    hello, piece = b"", early
+    while piece and not names and len(hello) <= MAX_HEAD_BYTES:
+        hello += piece
+        received.write(piece)
+        if hello[5:6] not in {b"", _CLIENT_HELLO}:
+            break
+        try:
+            handshake.do_handshake()
+        except ssl.SSLWantReadError:
+            if not names:
+                piece = await reader.read(_PIECE_BYTES)
+        except ssl.SSLError:
+            # No handshake ends without a certificate. That of a whole ClientHello fails after its name.
+            break
+    with suppress(ValueError):
+        if names and (names[0] is None or Place.of(names[0], place.port) == place):
+            return hello
+    raise HostRefusedError(f"The program names another host than {place.key} in its TLS connection.")
 
 
 async def _forward(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 import stat
@@ -572,6 +573,16 @@ def client_hello(name: str | None) -> bytes:
     return sent.read()
 
 
+def old_hello(name: str) -> bytes:
+    """Return the first message of a client that knows TLS 1.0 only."""
+    # As an unknown extension, the list of newer versions says nothing.
+    body = re.sub(
+        rb"\x00\x2b(?=\x00.[\x02-\x0a]\x03\x04)", b"\xfa\xfa", client_hello(name)[11:], count=1, flags=re.DOTALL
+    )
+    hello = b"\x03\x01" + body
+    return b"\x16\x03\x01" + (len(hello) + 4).to_bytes(2, "big") + b"\x01" + len(hello).to_bytes(3, "big") + hello
+
+
 def in_records(hello: bytes, size: int) -> bytes:
     """Return a message spread over records."""
     body = hello[5:]
@@ -586,10 +597,11 @@ async def test_tls_client_names_the_checked_host(tmp_path: Path) -> None:
             client_hello(HOST.upper()),
             client_hello(None),
             in_records(client_hello(HOST), 200),
+            old_hello(HOST),
             b"SSH-2.0-a",
         ):
             _, reader, writer = await made.tunnel(HOST, port)
-            for piece in (first[:7], first[7:]):
+            for piece in (first[:7], *(bytes([byte]) for byte in first[7:99]), first[99:]):
                 writer.write(piece)
                 await writer.drain()
                 await asyncio.sleep(0)
