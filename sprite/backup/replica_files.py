@@ -352,7 +352,8 @@ class Looks:
         self.known = {chunk for facts in self.shipped.values() for chunk in facts.chunks} - self._lost
         # In this order, so that a replica never has a name as a file and as a folder.
         gone = [name for name in self.shipped if name not in found.files]
-        await self.state.put(FILES, {}, gone)
+        if gone:
+            await self.state.put(FILES, {}, gone)
         for name in gone:
             del self.shipped[name]
         await self._note(FOLDERS, {name: _json(folder) for name, folder in found.folders.items()})
@@ -372,7 +373,10 @@ class Looks:
     async def _note(self, part: str, now: Mapping[str, str]) -> None:
         before = await self.state.rows(part)
         changed = {name: facts for name, facts in now.items() if before.get(name) != facts}
-        await self.state.put(part, changed, [name for name in before if name not in now])
+        gone = [name for name in before if name not in now]
+        # Memory is looked at twice a second: without a change, nothing waits for the writer.
+        if changed or gone:
+            await self.state.put(part, changed, gone)
 
     def row(self, part: str, name: str, facts: str | None, memory: Mapping[str, MemoryFile]) -> dict[str, Any] | None:
         """Return the columns to send for a part's thing (a file, folder or memory file); None if it is gone."""

@@ -144,7 +144,8 @@ class Session:
             for source in (self._transcript, self._workspace):
                 if (newest := max((sent.change for sent in done if sent.source is source), default=0)) > 0:
                     await source.owner.drop(newest)
-            await self._state.let_go([row for sent in done for row in sent.rows])
+            if rows := [row for sent in done for row in sent.rows]:
+                await self._state.let_go(rows)
             if done:
                 await self._state.acknowledge(done[-1].through, self._asked.store)
             # Only after all of this is recorded, because an empty queue means that everything was sent.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -116,10 +116,10 @@ def _companions(log: LogFile) -> list[Path]:
     if log.agent_id is None:
         agents = folder / log.path.stem / SUBAGENTS
         found = list[Path]()
-        # Claude Code deletes old logs: the folder may go while it is read.
-        with suppress(OSError):
-            if not agents.is_symlink() and not agents.parent.is_symlink():
-                found = sorted(agents.rglob(f"{AGENT_PREFIX}*.jsonl"))
+        if not agents.is_symlink() and not agents.parent.is_symlink():
+            # Claude Code deletes old logs: a folder may go while it is read.
+            paths = [Path(folder, name) for folder, _, names in os.walk(agents) for name in names]
+            found = sorted(path for path in paths if path.match(f"{AGENT_PREFIX}*.jsonl"))
     elif SUBAGENTS in folder.parts:
         while folder.name != SUBAGENTS:
             folder = folder.parent

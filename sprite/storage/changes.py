@@ -1,8 +1,8 @@
 """The changes that wait for the replica, and the replica's position.
 
 Triggers write an entry for each changed row, without content, in the transaction of the change. Positions number the
-replicated rows: each is issued durably before it is used, and is later than the clock (microseconds since 1970), so
-that a restored disk never issues an old one again.
+replicated rows: each is issued durably before it is used, and is at least the time of its issue (microseconds since
+1970), so that a restored disk never issues an old one again.
 """
 
 from __future__ import annotations

@@ -29,12 +29,13 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The hits that a search may return, by Unix seconds, session, types (empty: all) and projects (None: all)."""
+    """The hits that a search may return, by Unix seconds, session, types (empty: all) and projects."""
 
     since: float | None = None
     before: float | None = None
     session: str | None = None
     types: tuple[str, ...] = ()
+    #: None for all; OWN stands for those of no project.
     projects: tuple[str, ...] | None = None
 
     def sql(

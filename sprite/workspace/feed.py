@@ -1,7 +1,7 @@
-"""The event feed: write every event with its effects in one order and transaction, then send it to every client.
+"""The event feed: write each event and its effects in one transaction, then send it to every client.
 
-Everything durable is redacted here, except what arrives redacted (tool inputs and results, cut) and open permission
-questions, of which only the copy on disk is.
+So no client sees an event that a crash undoes. Texts are redacted here. An open permission question is sent unredacted,
+because a person must see all of it; its copy on disk is redacted. Tool inputs and results arrive redacted.
 """
 
 from __future__ import annotations

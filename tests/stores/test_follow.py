@@ -95,7 +95,6 @@ class Following:
         marks = Marks(self.settings.follow / "marks.json")
         self.told: list[str] = []
         self.follower = Follower(self.settings, list(roots), marks, self.told.append)
-        self.tally = self.follower
 
     async def look(self) -> list[str]:
         """Return the person's words of the turns in the log after this look."""
@@ -136,8 +135,8 @@ async def test_partial_line_is_read_once_complete(log: Path, logs: Path, workspa
         await following.look()
     write(log, whole)
     assert await following.look() == ["Question 1", "Question 2"]
-    assert following.tally.damaged == 0
-    assert following.tally.delivered.known == 0
+    assert following.follower.damaged == 0
+    assert following.follower.delivered.known == 0
 
 
 async def test_restart_catches_up_without_repeats(log: Path, logs: Path, workspace: Path) -> None:
@@ -146,7 +145,7 @@ async def test_restart_catches_up_without_repeats(log: Path, logs: Path, workspa
     append(log, turn(3))
     again = Following(workspace, logs.parent)
     assert await again.look() == ["Question 1", "Question 2", "Question 3"]
-    assert (again.tally.delivered.stored, again.tally.delivered.known) == (1, 0)
+    assert (again.follower.delivered.stored, again.follower.delivered.known) == (1, 0)
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\0" * 100, b'{"/a": 7}', b"[" * 100_000])
@@ -159,7 +158,7 @@ async def test_lost_position_is_rebuilt_without_duplicates(
     (first.settings.follow / "marks.json").write_bytes(damage)
     again = Following(workspace, logs.parent)
     assert await again.look() == ["Question 1", "Question 2"]
-    assert (again.tally.delivered.stored, again.tally.delivered.known) == (0, 2)
+    assert (again.follower.delivered.stored, again.follower.delivered.known) == (0, 2)
 
 
 async def test_late_agent_activity_becomes_separate_turn(log: Path, logs: Path, workspace: Path) -> None:
@@ -395,7 +394,7 @@ async def test_links_pipes_and_foreign_files_are_reported_skipped(logs: Path, wo
             refused[name] = "belongs to somebody else"
     following = Following(workspace, logs.parent)
     assert await following.look() == []
-    assert {path.name: reason for path, reason in following.tally.refused.items()} == refused
+    assert {path.name: reason for path, reason in following.follower.refused.items()} == refused
 
 
 async def test_page_imitating_turn_stays_tool_result(log: Path, logs: Path, workspace: Path) -> None:
@@ -415,7 +414,7 @@ async def test_endless_line_is_skipped_in_bounded_memory(log: Path, logs: Path, 
     append(log, turn(2))
     following = Following(workspace, logs.parent)
     assert await following.look() == ["Question 1", "Question 2"]
-    assert following.tally.damaged == 1
+    assert following.follower.damaged == 1
 
 
 @pytest.mark.parametrize(
@@ -426,7 +425,7 @@ async def test_damaged_lines_are_counted_and_skipped(line: bytes, log: Path, log
     write(log, turn(1) + line + b"\n" + turn(2))
     following = Following(workspace, logs.parent)
     assert await following.look() == ["Question 1", "Question 2"]
-    assert following.tally.damaged == 1
+    assert following.follower.damaged == 1
 
 
 async def test_sprites_own_sessions_are_not_followed(workspace: Path) -> None:
