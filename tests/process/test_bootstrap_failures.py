@@ -78,7 +78,7 @@ async def test_update_without_greeting_is_rolled_back(
         ("sprite/gateway/connection.py", lambda text: text.replace("async def serve(self) -> None:", _RUDE)),
     )
     async with host_of(emulator, rude, tokens) as host:
-        with pytest.raises(UpdateFailedError, match=r"earlier version runs again.*greet"):
+        with pytest.raises(UpdateFailedError, match=r"earlier version runs again.*first message"):
             await host.deploy("ada", Heard())
         await greeting(await host.reach("ada", Heard()))
 
