@@ -104,7 +104,8 @@ def test_other_number_or_address_is_lacking(source: str, line: str, lacking: str
 
 NUMBERS = st.sampled_from(
     ["7", "3.11", "07:20", "7.20", "2.10.5", "v1.2.3", "KE-0412", "DE89 3704 0044 0532", "1234567.50", "10 000", "1/3",
-     "2026-02-30", "+46 70 123", "192.168.10.20", "a@b.example", "https://k.example/p?x=1", "@ada_k", "-5", "10:30:15"]
+     "2026-02-30", "+46 70 123", "192.168.10.20", "a@b.example", "https://k.example/p?x=1", "@ada_k", "-5", "10:30:15",
+     "699425255d56"]
 )  # fmt: skip
 
 

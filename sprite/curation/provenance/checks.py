@@ -30,7 +30,7 @@ _ADDRESS = re.compile(
 #: A host, or the name of a file.
 _HOST = re.compile(r"(?<![\w/.-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}(?![\w-])", re.IGNORECASE)
 #: Groups of digits and capitals, as in accounts and telephone numbers.
-_ACCOUNT = re.compile(r"(?<![\w.,])\+?(?=[A-Z -]*[0-9])[A-Z0-9]{1,34}(?:[ -][A-Z0-9]{2,34}){0,12}(?![A-Z0-9]|[.,]\d)")
+_ACCOUNT = re.compile(r"(?<![\w.,])\+?(?=[A-Z -]*[0-9])[A-Z0-9]{1,34}(?:[ -][A-Z0-9]{2,34}){0,12}(?![^\W_]|[.,]\d)")
 #: Fewer digits are a number like others.
 _ACCOUNT_SIGNS = 7
 _DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})\b")
