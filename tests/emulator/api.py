@@ -128,6 +128,7 @@ class Emulator:
     async def lose(self, name: str, disk: Path) -> None:
         """The VM is gone from one moment to the next, as if it had never been; its disk is put where a test looks."""
         await self._end(self.machines.pop(name))
+        disk.parent.mkdir(exist_ok=True)
         await asyncio.to_thread(shutil.move, self.folder / name, disk)
 
     # --- requests ---

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 
+from sprite.curation.processor import FEW_SECONDS_AWAKE
 from tests.bridge_harness import BridgeProcess, bridge_process
 from tests.emulator import Emulator, Machine
 from tests.emulator.api import TOKEN
@@ -92,7 +93,8 @@ class World:
     async def sleeps(self) -> None:
         """Wait until the idle VM is not kept awake by anything."""
 
-        async with asyncio.timeout(PATIENCE):
+        # A few turns may wait so long for more before they are curated.
+        async with asyncio.timeout(FEW_SECONDS_AWAKE + PATIENCE):
             while not await self.machine.doze("cold"):  # noqa: ASYNC110 - the condition is in another process
                 await asyncio.sleep(0.1)
 

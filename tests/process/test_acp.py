@@ -238,8 +238,8 @@ async def test_editor_waits_for_killed_bridge(tmp_path: Path) -> None:
     async with editor("--data", str(data)) as client:
         async with bridge_process(data, forks_sprites=True) as bridge:
             session = await client.start()
-            asked = asyncio.create_task(client.say(session, f"run `touch {tmp_path}/began; sleep 600`"))
-            await eventually((tmp_path / "began").exists, "the command has not begun")
+            asked = asyncio.create_task(client.say(session, "run `touch began; sleep 600`"))
+            await eventually((data / "workspaces/local/began").exists, "the command has not begun")
             await bridge.kill()
             await client.until(lambda: any("Nothing you sent is lost" in str(update) for _, update in client.updates))
         async with bridge_process(data, forks_sprites=True):

@@ -23,7 +23,7 @@ from tests.vms import Disk, Heard, Tokens, greeting, host_of, newer_archive, thi
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("step", range(2, 15))
+@pytest.mark.parametrize("step", range(2, 14))
 async def test_next_bridge_finishes_interrupted_update(
     emulator: Emulator, tokens: Tokens, disk: Disk, step: int
 ) -> None:

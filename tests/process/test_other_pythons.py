@@ -21,7 +21,7 @@ from tests.looks import dump
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 #: Tests of regular expressions and JSON that start no process.
-CHECKED = ("test_guards.py", "test_model_exits.py", "test_secret_rules.py")
+CHECKED = ("test_checks.py", "test_model_exits.py", "test_secret_rules.py")
 
 
 def version_of(python: Path) -> tuple[int, ...]:

@@ -324,7 +324,7 @@ async def test_reminder_interrupted_three_times_is_given_up(model: OfflineModel,
             failed = await has_status(workspace, number, "failed")
     assert failed["history"][-1] == "the sprite was stopped in the middle of it"
     (line,) = workspace_db(workspace, "SELECT text FROM chat_messages WHERE role = 'error'")
-    assert "cut off" in line["text"]
+    assert "in the middle of this turn" in line["text"]
     assert len(prompts(model, "Call the dentist")) == 3
 
 
