@@ -74,13 +74,15 @@ soak: $(VENV)/.dev ## kills, cut connections, pulled plugs and hostile inputs, m
 		$(shell grep -rlE 'SOAK_|mark.soak' tests/process tests/page --include='test_*.py')
 
 bench: $(VENV)/.dev ## benchmarks, each as a ratio to a baseline of the same run
-	@for script in $(filter-out %/bench_locomo.py %/bench_retrieval.py %/bench_agentdojo.py,$(wildcard benchmarks/bench_*.py)); do \
+	@for script in $(filter-out %/bench_locomo.py %/bench_retrieval.py %/bench_agentdojo.py %/bench_secrets.py,$(wildcard benchmarks/bench_*.py)); do \
 		PYTHONPATH=. $(BIN)/python $$script || exit 1; done
 	@if [ -n "$(LOCOMO)" ]; then PYTHONPATH=. $(BIN)/python benchmarks/bench_locomo.py $(LOCOMO); \
 		else echo "LoCoMo is not measured: its data is not ours to ship (make bench LOCOMO=FILE)"; fi
 	@if [ -n "$(RETRIEVAL)" ]; then \
 		PYTHONPATH=. $(BIN)/python benchmarks/bench_retrieval.py $(RETRIEVAL) --leave-one-out; \
 		else echo "Retrieval is not measured: its data is not ours to ship (make bench RETRIEVAL=FOLDER)"; fi
+	@if [ -n "$(SECRETS)" ]; then PYTHONPATH=. $(BIN)/python benchmarks/bench_secrets.py $(SECRETS); \
+		else echo "Secrets by other authors are not measured: make bench SECRETS=FOLDER"; fi
 	@echo "AgentDojo is not measured: it needs an environment of its own (benchmarks/bench_agentdojo.py)"
 
 clean: ## the environment and the caches

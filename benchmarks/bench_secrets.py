@@ -11,8 +11,8 @@ untouched if its text is byte-identical. With `-v`, the ids and texts of all oth
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -79,5 +79,8 @@ def main(folder: Path, *, is_verbose: bool) -> None:
 
 
 if __name__ == "__main__":
-    arguments = [argument for argument in sys.argv[1:] if argument != "-v"]
-    main(Path(arguments[0]), is_verbose="-v" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("-v", action="store_true", dest="is_verbose")
+    arguments = parser.parse_args()
+    main(arguments.folder, is_verbose=arguments.is_verbose)
