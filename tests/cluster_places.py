@@ -174,6 +174,7 @@ class Vms:
         return lost[-1]
 
     def _added(self, machine: Machine) -> None:
-        machine.environment = {**_RETRIES, "SPRITE_PREWARM_SECONDS": "0"}
+        # Every turn is curated at once: a VM may stay awake for ten minutes to wait for more than a few.
+        machine.environment = {**_RETRIES, "SPRITE_PREWARM_SECONDS": "0", "SPRITE_BATCH_TURNS": "1"}
         # A machine that is made again is the same sprite.
         machine.overheard = self.taps.setdefault(machine.name, Wiretap()).conversation

@@ -14,12 +14,11 @@ from bridge.db.open import open_database
 from bridge.replicas.keys import fixed_keys
 from bridge.replicas.sealed_store import SealedStore
 from bridge.replicas.tables import DatabaseShelf
-from sprite.curation.processor import FEW_SECONDS_AWAKE
 from tests.cluster_people import Person
 from tests.cluster_places import Vms
 from tests.cluster_stage import STORE_KEY, Cluster, Slot
 from tests.delays import Delays
-from tests.harness import PATIENCE, observations
+from tests.harness import observations
 from tests.inspection import eventually, journal, observation_of, workspace_db
 
 if TYPE_CHECKING:
@@ -76,9 +75,7 @@ async def api_away(vms: Vms, people: list[Person]) -> None:
             await resting.enter_async_context(person.at_rest())
         machines = [vms.emulator.machines[person.sprite] for person in some]
         # Wait until their work is replicated, which is impossible while the API is down.
-        # A few turns may wait so long for more before they are curated.
-        patience = FEW_SECONDS_AWAKE + PATIENCE
-        await eventually(lambda: not any(each.is_held for each in machines), "a VM is held for too long", patience)
+        await eventually(lambda: not any(machine.is_held for machine in machines), "a VM is held although all is over")
         with vms.emulator.away():
             for at, machine in enumerate(machines):
                 await machine.sleep("warm" if at % 2 else "cold")
