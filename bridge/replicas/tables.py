@@ -186,8 +186,7 @@ def _empty() -> Iterator[tuple[sqlite3.Connection, int]]:
     """Yield an empty database in place of a missing file, so that reading does not create it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.deserialize(_empty_tables())
-        connection.row_factory = sqlite3.Row
-        connection.create_function("db_now", 0, time.time)
+        _prepare(connection, Path(":memory:"))
         yield connection, _NONE
 
 

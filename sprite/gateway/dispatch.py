@@ -51,7 +51,7 @@ from sprite.workspace.user_files import UserFiles, picture_blocks
 _Correction = wire.EditRequest | wire.AcceptRequest | wire.RejectRequest | wire.RetryRequest | wire.LearningRequest
 #: A flush on request waits for one call to a model.
 FLUSH_SECONDS = 120.0
-#: The answer to a flush waits so long for the news of what was learned; a rule among it reads the log.
+#: The answer to a flush waits so long until clients were sent what was learned. A proposed rule reads the whole log.
 ANNOUNCE_SECONDS = 10.0
 #: The bridge's replica confirms a forget within moments unless its database is stalled.
 CONFIRM_SECONDS = 10.0

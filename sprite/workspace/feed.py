@@ -1,7 +1,8 @@
 """The event feed: write each event and its effects in one transaction, then send it to every client.
 
-So no client sees an event that a crash undoes. Texts are redacted here. An open permission question is sent unredacted,
-because a person must see all of it; its copy on disk is redacted. Tool inputs and results arrive redacted.
+So no client sees an event that a crash undoes, unless the disk fails. Texts are redacted here. An open permission
+question is sent unredacted, because a person must see all of it; its copy on disk is redacted. Tool inputs and results
+arrive redacted.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Call:
 
 @dataclass(slots=True)
 class Fault:
-    """What is done instead of (or, with `delay` or `then` alone, before) answering; the next `times` calls that fit."""
+    """Act instead of answering the next `times` calls that fit, or before it with `delay` or `then` alone."""
 
     #: "" for any.
     method: str
@@ -82,7 +82,7 @@ class Emulator:
         self.on_added: Callable[[Machine], None] | None = None
         self._creations_a_minute = creations_a_minute
         self._creations: list[float] = []
-        #: How many requests met nobody, while it is away.
+        #: Number of requests while it is away, or None.
         self._missed: int | None = None
         self._stack = contextlib.AsyncExitStack()
         self._sockets = Path()
@@ -111,7 +111,7 @@ class Emulator:
         await self._stack.aclose()
 
     def counted(self, method: str = "", path: str = "") -> int:
-        """How many calls fit so far."""
+        """Return the number of calls so far that fit."""
         return sum(method in call.method and re.search(path, call.path) is not None for call in self.calls)
 
     @contextlib.contextmanager
